@@ -1,0 +1,3 @@
+module github.com/weftmesh/weft/schemas
+
+go 1.26
