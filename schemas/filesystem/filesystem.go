@@ -1,0 +1,242 @@
+// Package filesystem holds the wire structs of the filesystem service: a workspace's head, private
+// overlays, snapshots, merges and artifacts. Paths are relative, slash-separated, clean, valid UTF-8
+// without NUL, at most 4096 bytes, each component at most 255. Sizes are bytes.
+package filesystem
+
+import "time"
+
+// Operations for principals, on the req plane. Put and Get carry their bytes on a byte stream
+// (pkg/mesh/stream): the request opens it.
+const (
+	OpList            = "list"
+	OpStat            = "stat"
+	OpGet             = "get"
+	OpPut             = "put"
+	OpRemove          = "remove"
+	OpSnapshot        = "snapshot"
+	OpSnapshotList    = "snapshot-list"
+	OpSnapshotDiff    = "snapshot-diff"
+	OpSnapshotRestore = "snapshot-restore"
+	OpArtifactList    = "artifact-list"
+	OpArtifactGet     = "artifact-get"
+)
+
+// Operations for nodes and services, on the int plane.
+const (
+	OpPrepare         = "prepare"
+	OpMerge           = "merge"
+	OpDiscard         = "discard"
+	OpHeld            = "held"
+	OpDeleteWorkspace = "delete-workspace"
+)
+
+// Entry is one file of a snapshot or of the head.
+type Entry struct {
+	Path   string    `json:"path"`
+	Type   string    `json:"type"` // file, dir, symlink
+	Mode   uint32    `json:"mode"` // permission bits
+	Size   int64     `json:"size"`
+	MTime  time.Time `json:"mtime"`
+	Target string    `json:"target,omitempty"` // of a symlink, as stored; never followed by the service
+	Hash   string    `json:"hash,omitempty"`   // SHA-256 of the content, hex
+}
+
+// Head is the record of a workspace's present files, entity "head", id "head". Events: put, removed,
+// merged, restored. The manifest itself is a chunk; the record names it.
+type Head struct {
+	Workspace  string    `json:"workspace"`
+	Snapshot   string    `json:"snapshot"` // id of the snapshot that is the head
+	Manifest   string    `json:"manifest"` // hash of the manifest
+	Generation int64     `json:"generation"`
+	Files      int       `json:"files"`
+	Bytes      int64     `json:"bytes"`
+	Task       string    `json:"task,omitempty"` // whose merge made it
+	Attempt    int       `json:"attempt,omitempty"`
+	UpdatedAt  time.Time `json:"updated_at"`
+}
+
+// Snapshot is the record of an immutable version, entity "snapshot".
+type Snapshot struct {
+	ID        string    `json:"id"`
+	Workspace string    `json:"workspace"`
+	Manifest  string    `json:"manifest"`
+	Parent    string    `json:"parent,omitempty"`
+	Message   string    `json:"message,omitempty"`
+	Principal string    `json:"principal,omitempty"`
+	Task      string    `json:"task,omitempty"`
+	Attempt   int       `json:"attempt,omitempty"`
+	Files     int       `json:"files"`
+	Bytes     int64     `json:"bytes"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+// Overlay is the record of a task's private view, entity "overlay", id the task's (or the sandbox's). It is the fence: a
+// later attempt's prepare raises Attempt, and a merge of a lower one is refused.
+type Overlay struct {
+	Owner    string    `json:"owner"` // task or sandbox id
+	Attempt  int       `json:"attempt"`
+	Sandbox  string    `json:"sandbox"`
+	Base     string    `json:"base"`  // snapshot it started from
+	State    string    `json:"state"` // open, merged, discarded
+	Snapshot string    `json:"snapshot,omitempty"`
+	At       time.Time `json:"at"`
+}
+
+// Prepare asks for a private overlay over the head, for one attempt or one interactive sandbox. Asked
+// again for the same attempt and sandbox it gives the same.
+type Prepare struct {
+	Tenant    string `json:"tenant"`
+	Workspace string `json:"workspace"`
+	Owner     string `json:"owner"` // task id, or sandbox id
+	Attempt   int    `json:"attempt"`
+	Sandbox   string `json:"sandbox"`
+	Mode      string `json:"mode"` // private, readonly
+	DiskBytes int64  `json:"disk_bytes"`
+}
+
+// Prepared is a directory on the node, owned on disk by a fixed uid, to be mounted with an id map.
+type Prepared struct {
+	Path  string `json:"path"` // absolute, on the host
+	UID   uint32 `json:"uid"`  // owner on disk
+	GID   uint32 `json:"gid"`
+	Base  string `json:"base"` // snapshot
+	Files int    `json:"files"`
+}
+
+// Merge ends an overlay: its changes go into the head. Fenced by Attempt.
+type Merge struct {
+	Tenant    string   `json:"tenant"`
+	Workspace string   `json:"workspace"`
+	Owner     string   `json:"owner"`
+	Attempt   int      `json:"attempt"`
+	Sandbox   string   `json:"sandbox"`
+	Principal string   `json:"principal"`
+	Artifacts []Source `json:"artifacts,omitempty"` // further files for the zip, by path on the node: spooled output
+	// Keep says whether the changes go into the head. A failed attempt's do not, but its artifact is made.
+	Keep bool `json:"keep"`
+}
+
+// Source is a file on the node that goes into an artifact under Name.
+type Source struct {
+	Name string `json:"name"`
+	Path string `json:"path"`
+}
+
+// Merged is what became of it.
+type Merged struct {
+	Snapshot     string   `json:"snapshot"`
+	FilesChanged int      `json:"files_changed"`
+	Conflicts    []string `json:"conflicts,omitempty"`
+	Artifact     string   `json:"artifact,omitempty"`
+}
+
+// Discard throws an overlay away.
+type Discard struct {
+	Tenant    string `json:"tenant"`
+	Workspace string `json:"workspace"`
+	Owner     string `json:"owner"`
+	Attempt   int    `json:"attempt"`
+	Sandbox   string `json:"sandbox"`
+}
+
+// Held tells the service which sandboxes a node still has; what it prepared for others is removed.
+type Held struct {
+	Node      string   `json:"node"`
+	Sandboxes []string `json:"sandboxes"`
+}
+
+// Artifact is the record of what a task left for its owner, entity "artifact".
+type Artifact struct {
+	ID        string    `json:"id"`
+	Workspace string    `json:"workspace"`
+	Task      string    `json:"task"`
+	Attempt   int       `json:"attempt"`
+	Bytes     int64     `json:"bytes"`
+	Files     int       `json:"files"`
+	Hash      string    `json:"hash"` // SHA-256 of the zip, hex
+	CreatedAt time.Time `json:"created_at"`
+}
+
+// ListRequest lists a directory, or a whole tree, of the head or of a snapshot.
+type ListRequest struct {
+	Path      string `json:"path,omitempty"`
+	Snapshot  string `json:"snapshot,omitempty"`
+	Recursive bool   `json:"recursive,omitempty"`
+	Limit     int    `json:"limit,omitempty"` // 1 to 10,000, 1,000 if 0
+	Cursor    string `json:"cursor,omitempty"`
+}
+
+// ListReply is one page, sorted by path.
+type ListReply struct {
+	Snapshot string  `json:"snapshot"`
+	Entries  []Entry `json:"entries"`
+	Cursor   string  `json:"cursor,omitempty"`
+}
+
+// GetRequest opens a download. A directory comes as a tar stream, a file as its bytes from Offset.
+type GetRequest struct {
+	Path     string `json:"path"`
+	Snapshot string `json:"snapshot,omitempty"`
+	Offset   int64  `json:"offset,omitempty"`
+}
+
+// PutRequest opens an upload: of a file, or with Tar of a tree into the directory Path.
+type PutRequest struct {
+	Path     string `json:"path"`
+	Mode     uint32 `json:"mode,omitempty"`
+	Tar      bool   `json:"tar,omitempty"`
+	Replace  bool   `json:"replace,omitempty"`  // with Tar: what is not in it is removed
+	IfParent string `json:"if_parent,omitempty"` // only if the head is this snapshot, else conflict
+}
+
+// PutReply says what the head is now.
+type PutReply struct {
+	Snapshot string `json:"snapshot"`
+	Files    int    `json:"files"`
+	Bytes    int64  `json:"bytes"`
+}
+
+// RemoveRequest removes a file or a tree from the head.
+type RemoveRequest struct {
+	Path string `json:"path"`
+}
+
+// SnapshotRequest names the present head, so that it is kept.
+type SnapshotRequest struct {
+	Message string `json:"message,omitempty"`
+}
+
+// SnapshotListRequest pages through snapshots, newest first.
+type SnapshotListRequest struct {
+	Limit  int    `json:"limit,omitempty"`
+	Cursor string `json:"cursor,omitempty"`
+}
+
+// SnapshotListReply is one page.
+type SnapshotListReply struct {
+	Snapshots []Snapshot `json:"snapshots"`
+	Cursor    string     `json:"cursor,omitempty"`
+}
+
+// DiffRequest compares two snapshots; an empty To is the head.
+type DiffRequest struct {
+	From string `json:"from"`
+	To   string `json:"to,omitempty"`
+}
+
+// DiffReply lists what differs, sorted by path.
+type DiffReply struct {
+	Changes []Change `json:"changes"`
+}
+
+// Change is one path that differs.
+type Change struct {
+	Path string `json:"path"`
+	Kind string `json:"kind"` // added, removed, modified
+	Size int64  `json:"size"`
+}
+
+// RestoreRequest makes a snapshot the head again. The history stays.
+type RestoreRequest struct {
+	Snapshot string `json:"snapshot"`
+}

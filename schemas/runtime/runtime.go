@@ -1,0 +1,104 @@
+// Package runtime holds the wire structs of the runtime service: what a node is asked, and the
+// operations on one sandbox on the sbx plane.
+package runtime
+
+import "github.com/weftmesh/weft/schemas/workspace"
+
+// Operations of the manager on a node, on the node plane.
+const (
+	OpSandboxCreate = "sandbox-create"
+	OpSandboxKill   = "sandbox-kill"
+	OpOutput        = "output" // replay of an attempt's spooled output
+	OpDrain         = "drain"
+)
+
+// Operations on one sandbox, on the sbx plane. exec, shell, read and write open byte streams.
+const (
+	OpExec    = "exec"
+	OpSignal  = "signal"
+	OpResize  = "resize"
+	OpRead    = "read"
+	OpWrite   = "write"
+	OpInspect = "inspect"
+)
+
+// SandboxCreate makes an interactive sandbox on the node that serves it.
+type SandboxCreate struct {
+	Sandbox workspace.Sandbox `json:"sandbox"`
+	UserJWT string            `json:"user_jwt,omitempty"`
+}
+
+// SandboxKill ends one; ending it twice is not an error.
+type SandboxKill struct {
+	ID     string `json:"id"`
+	Reason string `json:"reason"`
+}
+
+// SandboxEnded tells the manager how an interactive sandbox ended.
+type SandboxEnded struct {
+	Tenant    string           `json:"tenant"`
+	Workspace string           `json:"workspace"`
+	ID        string           `json:"id"`
+	Exit      workspace.Exit   `json:"exit"`
+	Fault     *workspace.Fault `json:"fault,omitempty"`
+}
+
+// ExecRequest starts a process in a running sandbox. Its streams follow on a byte stream.
+type ExecRequest struct {
+	Argv      []string          `json:"argv"`
+	Env       map[string]string `json:"env,omitempty"`
+	Workdir   string            `json:"workdir,omitempty"`
+	PTY       bool              `json:"pty,omitempty"`
+	Rows      uint16            `json:"rows,omitempty"`
+	Cols      uint16            `json:"cols,omitempty"`
+	Stdin     bool              `json:"stdin,omitempty"` // the caller sends stdin
+	TimeoutMS int64             `json:"timeout_ms,omitempty"`
+}
+
+// ExecResult is the last word of an exec stream.
+type ExecResult struct {
+	Process string         `json:"process"`
+	Exit    workspace.Exit `json:"exit"`
+	CPUMS   int64          `json:"cpu_ms"`
+	MaxRSS  int64          `json:"max_rss_bytes"`
+}
+
+// SignalRequest sends a signal by name (SIGTERM …) to a process's whole group.
+type SignalRequest struct {
+	Process string `json:"process"`
+	Signal  string `json:"signal"`
+}
+
+// ResizeRequest sets the size of a process's terminal.
+type ResizeRequest struct {
+	Process string `json:"process"`
+	Rows    uint16 `json:"rows"`
+	Cols    uint16 `json:"cols"`
+}
+
+// FileRequest opens a file of the sandbox's own view, to read it or to replace it atomically.
+type FileRequest struct {
+	Path string `json:"path"` // absolute
+	Mode uint32 `json:"mode,omitempty"`
+}
+
+// Inspect is what a sandbox is, in full.
+type Inspect struct {
+	ID        string            `json:"id"`
+	Level     string            `json:"level"`
+	Image     string            `json:"image"`
+	Labels    map[string]string `json:"labels"`
+	PIDs      int               `json:"pids"`
+	Memory    int64             `json:"memory_bytes"`
+	CPUMS     int64             `json:"cpu_ms"`
+	Processes []Process         `json:"processes"`
+}
+
+// Process is one process that was started in a sandbox through its supervisor.
+type Process struct {
+	ID      string          `json:"id"`
+	Argv    []string        `json:"argv"`
+	PID     int             `json:"pid"`
+	Running bool            `json:"running"`
+	Exit    *workspace.Exit `json:"exit,omitempty"`
+}
