@@ -26,6 +26,7 @@ type Quota struct {
 	MaxRunning int   `json:"max_running,omitempty"` // tasks queued or running
 	DiskBytes  int64 `json:"disk_bytes,omitempty"`  // files of a workspace
 	Sandboxes  int   `json:"sandboxes,omitempty"`   // interactive ones
+	Weight     int   `json:"weight,omitempty"`      // of a tenant: its share of turns beside others, 1 if 0
 }
 
 // Workspace is the record of a shared place, entity "workspace".
@@ -118,4 +119,26 @@ type TriggerInput struct {
 	Group    *Group            `json:"group,omitempty"`
 	Messages []json.RawMessage `json:"messages,omitempty"` // bodies, in the order of arrival
 	Tasks    []string          `json:"tasks,omitempty"`    // ids of the tasks that sent or ended
+	// Sequences are those of the messages, in the same order. Where the bodies together would go over
+	// half of a submission's size they are left out and Truncated is set: the messages operation has them.
+	Sequences []uint64 `json:"sequences,omitempty"`
+	Truncated bool     `json:"truncated,omitempty"`
+}
+
+// Gather is the record of a group that a gathering trigger waits for, entity "gather". Events:
+// waiting, fired. Who comes twice (a task's second attempt) counts once, with its last message.
+type Gather struct {
+	Trigger string         `json:"trigger"`
+	Group   Group          `json:"group"`
+	Members []GatherMember `json:"members"`
+	Depth   int            `json:"depth,omitempty"` // the deepest of the members'
+	Task    string         `json:"task,omitempty"`  // the task that was started; set once
+	At      time.Time      `json:"at"`
+}
+
+// GatherMember is one of a group: a task, or a message without one.
+type GatherMember struct {
+	Member   string `json:"member"`
+	Task     string `json:"task,omitempty"`
+	Sequence uint64 `json:"sequence,omitempty"` // of its message
 }

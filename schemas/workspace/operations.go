@@ -177,7 +177,7 @@ type Claim struct {
 // over those of the agent over those of the template.
 type ClaimReply struct {
 	Task     Task      `json:"task"`
-	Agent    *Agent    `json:"agent,omitempty"` // absent where the submission names a template and command
+	Agent    *Agent    `json:"agent,omitempty"` // absent where the submission names a template and command, or the agent was deleted since
 	Template Template  `json:"template"`
 	Run      RunSpec   `json:"run"`
 	UserJWT  string    `json:"user_jwt"` // of the principal that runs, for UserKey; the node renews it with the claim
@@ -205,7 +205,8 @@ type Renew struct {
 	Claims []Held `json:"claims"`
 }
 
-// Held names a claim of a node; UserKey asks for a fresh JWT when it is set.
+// Held names a claim of a node; UserKey asks for a fresh JWT when it is set. For an interactive
+// sandbox Task is the sandbox's id and Attempt its generation.
 type Held struct {
 	QueueItem
 	UserKey string `json:"user_key,omitempty"`
@@ -215,6 +216,13 @@ type Held struct {
 type Renewed struct {
 	Claims []HeldReply `json:"claims"`
 }
+
+// Verdicts of a HeldReply.
+const (
+	VerdictKeep = "keep"
+	VerdictStop = "stop"
+	VerdictLost = "lost"
+)
 
 // HeldReply says what to do: "keep", "stop" (cancel: end it and finish), or "lost" (it is no longer
 // this node's: end it and report nothing).
@@ -243,7 +251,7 @@ type Finish struct {
 	FirstOutputAt *time.Time `json:"first_output_at,omitempty"`
 }
 
-// AttemptRequest asks who holds a task.
+// AttemptRequest asks who holds a task, or with a sandbox's id as Task who holds an interactive sandbox.
 type AttemptRequest struct {
 	Tenant    string `json:"tenant"`
 	Workspace string `json:"workspace"`
@@ -281,6 +289,7 @@ type NodeRecord struct {
 	Heartbeat
 	State  string    `json:"state"` // ready, draining, lost
 	SeenAt time.Time `json:"seen_at"`
+	Reason string    `json:"reason,omitempty"` // why it takes nothing new: drained, disk nearly full, no heartbeat
 }
 
 // Sandbox is the record of an interactive sandbox, entity "sandbox". Events: creating, running, stopped.
@@ -292,6 +301,7 @@ type Sandbox struct {
 	Template   string     `json:"template"`
 	Generation int        `json:"generation"`
 	Node       string     `json:"node,omitempty"`
+	NodeKey    string     `json:"node_key,omitempty"`
 	Run        RunSpec    `json:"run"`
 	State      string     `json:"state"` // creating, running, stopped
 	Exit       *Exit      `json:"exit,omitempty"`

@@ -100,6 +100,7 @@ type Attempt struct {
 	Number        int        `json:"number"`
 	Node          string     `json:"node,omitempty"`
 	Sandbox       string     `json:"sandbox,omitempty"`
+	NodeKey       string     `json:"node_key,omitempty"` // the node's public curve key when it claimed
 	QueuedAt      time.Time  `json:"queued_at"`
 	StartedAt     *time.Time `json:"started_at,omitempty"`      // claimed by the node
 	CommandAt     *time.Time `json:"command_at,omitempty"`      // the command was started
@@ -110,7 +111,7 @@ type Attempt struct {
 }
 
 // Task is the record of one piece of work, entity "task". Its events are submitted, rejected, queued,
-// running, retrying, cancelling, complete, error, cancelled.
+// running, progress, retrying, cancelling, complete, error, cancelled.
 type Task struct {
 	ID           string     `json:"id"`
 	Tenant       string     `json:"tenant"`
@@ -119,6 +120,12 @@ type Task struct {
 	Principal    string     `json:"principal"` // who submitted, as the server pinned it
 	AgentVersion int        `json:"agent_version,omitempty"`
 	Submission   Submission `json:"submission"`
+	Run          *RunSpec   `json:"run,omitempty"`          // as resolved when it was accepted; absent if rejected
+	MaxAttempts  int        `json:"max_attempts,omitempty"` // resolved; 0 is one try of the command, a few where a node is lost
+	BackoffMS    int64      `json:"backoff_ms,omitempty"`   // resolved
+	Depth        int        `json:"depth,omitempty"`        // of triggers, as the manager counts
+	Trigger      string     `json:"trigger,omitempty"`      // which trigger started it
+	RetryOf      string     `json:"retry_of,omitempty"`     // the ended task that task-retry repeats
 	State        State      `json:"state"`
 	Attempt      Attempt    `json:"attempt"`            // the current or last one; number 0 before the first
 	Previous     []Attempt  `json:"previous,omitempty"` // earlier tries, oldest first, the last 19 at most

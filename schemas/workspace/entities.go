@@ -1,0 +1,37 @@
+package workspace
+
+// Entities of the log that this service owns.
+const (
+	EntityTenant    = "tenant"
+	EntityWorkspace = "workspace"
+	EntityTemplate  = "template"
+	EntityAgent     = "agent"
+	EntityTrigger   = "trigger"
+	EntityTask      = "task"
+	EntityGather    = "gather"
+	EntitySandbox   = "sandbox"
+	EntityNode      = "node"
+)
+
+// SystemTenant is the tenant in whose log the nodes' records are.
+const SystemTenant = "system"
+
+// States of a tenant or a workspace.
+const (
+	Active   = "active"
+	Deleting = "deleting"
+)
+
+// States of a node.
+const (
+	NodeReady    = "ready"
+	NodeDraining = "draining"
+	NodeLost     = "lost"
+)
+
+// States of an interactive sandbox, which are its events too.
+const (
+	SandboxCreating = "creating"
+	SandboxRunning  = "running"
+	SandboxStopped  = "stopped"
+)
