@@ -106,7 +106,7 @@ type AddReply struct {
 }
 
 // SupersedeRequest puts a new item in the place of the valid one that ID or Key names. The new item
-// keeps the key and the kind; Tags and Pinned that are null are kept too, Data is not.
+// keeps the key and the kind, and its tags and pin where these are null; data is not kept.
 type SupersedeRequest struct {
 	SubmissionKey string `json:"submission_key,omitempty"` // as in AddRequest
 	ID            string `json:"id,omitempty"`             // either this
@@ -117,7 +117,7 @@ type SupersedeRequest struct {
 	Upsert    bool            `json:"upsert,omitempty"`
 	Kind      Kind            `json:"kind,omitempty"`
 	Text      string          `json:"text"`
-	Tags      []string        `json:"tags,omitempty"` // an empty list removes them
+	Tags      []string        `json:"tags,omitzero"` // null keeps them, an empty list removes them
 	Data      json.RawMessage `json:"data,omitempty"`
 	Pinned    *bool           `json:"pinned,omitempty"`
 	ValidFrom *time.Time      `json:"valid_from,omitempty"` // now if null, never later, and after the old item's
