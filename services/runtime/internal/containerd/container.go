@@ -1,0 +1,248 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/containerd/containerd/api/types/runc/options"
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/typeurl/v2"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/weftmesh/weft/services/runtime/internal/proc"
+)
+
+const runtimeName = "io.containerd.runc.v2"
+
+// Container is what the Engine is asked to make.
+type Container struct {
+	ID     string
+	Image  Image
+	Spec   *specs.Spec
+	Labels map[string]string
+	// Owners in the image are mapped to this host id and the Size-1 that follow.
+	HostID, Size uint32
+	// Log takes what process 1 writes to its standard outputs; empty: nothing does.
+	Log string
+}
+
+// Create makes the snapshot and the record of c and starts process 1. What an error leaves behind is
+// removed by Delete.
+func (e *Engine) Create(ctx context.Context, c Container) (proc.Process, error) {
+	cont, err := e.record(ctx, c)
+	if err != nil {
+		return proc.Process{}, diskFull(err)
+	}
+	ctx, cancel := call(ctx, taskTimeout)
+	defer cancel()
+	io := cio.NullIO
+	if c.Log != "" {
+		io = cio.LogFile(c.Log)
+	}
+	task, err := cont.NewTask(ctx, io)
+	if err != nil {
+		return proc.Process{}, diskFull(fmt.Errorf("create task: %w", err))
+	}
+	p, err := proc.Identify(int(task.Pid()))
+	if err != nil {
+		return proc.Process{}, fmt.Errorf("process 1 of %s: %w", c.ID, err)
+	}
+	if err := task.Start(ctx); err != nil {
+		return proc.Process{}, diskFull(fmt.Errorf("start task: %w", err))
+	}
+	return p, nil
+}
+
+// record makes the snapshot and the container's record. The lease keeps garbage collection away from
+// the snapshot until the record refers to it.
+func (e *Engine) record(ctx context.Context, c Container) (client.Container, error) {
+	ctx, cancel := call(ctx, callTimeout)
+	defer cancel()
+	ctx, done, err := e.client.WithLease(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("lease: %w", err)
+	}
+	defer func() { _ = done(context.WithoutCancel(ctx)) }()
+	spec, err := typeurl.MarshalAny(c.Spec)
+	if err != nil {
+		return nil, err
+	}
+	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: c.HostID, Size: c.Size}}
+	return e.client.NewContainer(ctx, c.ID,
+		client.WithSnapshotter(Snapshotter),
+		client.WithContainerLabels(c.Labels),
+		client.WithRuntime(runtimeName, &options.Options{BinaryName: e.cfg.Runc, Root: filepath.Join(e.cfg.RunDir, "runc")}),
+		func(ctx context.Context, cl *client.Client, rec *containers.Container) error {
+			_, err := cl.SnapshotService(Snapshotter).Prepare(ctx, c.ID, c.Image.Parent,
+				client.WithUserNSRemapperLabels(ids, ids), snapshots.WithLabels(c.Labels))
+			rec.SnapshotKey, rec.Image, rec.Spec = c.ID, c.Image.Name, spec
+			if err != nil {
+				return fmt.Errorf("snapshot: %w", err)
+			}
+			return nil
+		})
+}
+
+// Delete kills what runs in container id and removes its task, record and snapshot, whatever of it is
+// there. Nothing there is no error.
+func (e *Engine) Delete(ctx context.Context, id string) error {
+	ctx, cancel := call(ctx, taskTimeout)
+	defer cancel()
+	cont, err := e.client.LoadContainer(ctx, id)
+	if err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("container %s: %w", id, err)
+	}
+	if err == nil {
+		if err := e.deleteTask(ctx, cont); err != nil {
+			return err
+		}
+		if err := cont.Delete(ctx); err != nil && !errdefs.IsNotFound(err) {
+			return fmt.Errorf("remove container %s: %w", id, err)
+		}
+	}
+	err = e.client.SnapshotService(Snapshotter).Remove(ctx, id)
+	if err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("remove snapshot %s: %w", id, err)
+	}
+	return nil
+}
+
+// deleteTask kills the task and waits until it is gone.
+func (e *Engine) deleteTask(ctx context.Context, cont client.Container) error {
+	task, err := cont.Task(ctx, nil)
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("task %s: %w", cont.ID(), err)
+	}
+	exited, err := task.Wait(ctx)
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("wait for task %s: %w", cont.ID(), err)
+	}
+	if err := task.Kill(ctx, syscall.SIGKILL); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsFailedPrecondition(err) {
+		return fmt.Errorf("kill task %s: %w", cont.ID(), err)
+	}
+	select {
+	case <-exited:
+	case <-ctx.Done():
+		return fmt.Errorf("task %s does not end: %w", cont.ID(), ctx.Err())
+	}
+	if _, err := task.Delete(ctx); err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("remove task %s: %w", cont.ID(), err)
+	}
+	return nil
+}
+
+// Listed is a container as List finds it.
+type Listed struct {
+	ID      string
+	Labels  map[string]string
+	Created time.Time
+	Process proc.Process // of process 1; zero where none runs
+}
+
+// List gives the containers that carry this label with this value.
+func (e *Engine) List(ctx context.Context, label, value string) ([]Listed, error) {
+	ctx, cancel := call(ctx, taskTimeout)
+	defer cancel()
+	conts, err := e.client.ContainerService().List(ctx, fmt.Sprintf("labels.%q==%q", label, value))
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	list := make([]Listed, 0, len(conts))
+	for _, c := range conts {
+		l := Listed{ID: c.ID, Labels: c.Labels, Created: c.CreatedAt}
+		if l.Process, err = e.process1(ctx, c.ID); err != nil {
+			return nil, err
+		}
+		list = append(list, l)
+	}
+	return list, nil
+}
+
+// process1 is the running process 1 of container id, or zero.
+func (e *Engine) process1(ctx context.Context, id string) (proc.Process, error) {
+	cont, err := e.client.LoadContainer(ctx, id)
+	if errdefs.IsNotFound(err) {
+		return proc.Process{}, nil
+	}
+	if err != nil {
+		return proc.Process{}, fmt.Errorf("container %s: %w", id, err)
+	}
+	task, err := cont.Task(ctx, nil)
+	if err != nil {
+		if errdefs.IsNotFound(err) {
+			return proc.Process{}, nil
+		}
+		return proc.Process{}, fmt.Errorf("task %s: %w", id, err)
+	}
+	p, err := proc.Identify(int(task.Pid()))
+	if err != nil {
+		return proc.Process{}, nil // ended; its pid means nothing more
+	}
+	return p, nil
+}
+
+// Snapshots gives the keys of the active snapshots that carry this label with this value.
+func (e *Engine) Snapshots(ctx context.Context, label, value string) ([]string, error) {
+	ctx, cancel := call(ctx, callTimeout)
+	defer cancel()
+	var keys []string
+	err := e.client.SnapshotService(Snapshotter).Walk(ctx, func(_ context.Context, i snapshots.Info) error {
+		keys = append(keys, i.Name)
+		return nil
+	}, fmt.Sprintf("kind==active,labels.%q==%q", label, value))
+	if err != nil {
+		return nil, fmt.Errorf("list snapshots: %w", err)
+	}
+	return keys, nil
+}
+
+// Exec runs argv in the container by containerd's own way, beside its process 1, and waits for its
+// end. It is for measuring and for a sandbox whose supervisor does not answer.
+func (e *Engine) Exec(ctx context.Context, id, execID string, p *specs.Process) (uint32, error) {
+	ctx, cancel := call(ctx, taskTimeout)
+	defer cancel()
+	cont, err := e.client.LoadContainer(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	task, err := cont.Task(ctx, nil)
+	if err != nil {
+		return 0, err
+	}
+	ex, err := task.Exec(ctx, execID, p, cio.NullIO)
+	if err != nil {
+		return 0, err
+	}
+	exited, err := ex.Wait(ctx)
+	if err == nil {
+		err = ex.Start(ctx)
+	}
+	if err != nil {
+		_, derr := ex.Delete(ctx)
+		return 0, errors.Join(err, derr)
+	}
+	select {
+	case <-exited:
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	st, err := ex.Delete(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return st.ExitCode(), nil
+}

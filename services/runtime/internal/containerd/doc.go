@@ -1,0 +1,11 @@
+// Package containerd drives containerd by its Go client.
+//
+// An Engine is one containerd that this node uses: one that runs already, where its version serves,
+// or a private one with a configuration, root and state of its own. A private one runs in a session
+// of its own and survives the process that started it, as its containers survive it; the next Engine
+// on the same directory finds it again by its pid file, checked against the process's start time and
+// the machine's boot. When it dies, the Engine starts it again.
+//
+// Everything is kept in the containerd namespace "weft". Callers put an owner label on what they
+// make, so that two nodes that share one containerd do not clean up after each other.
+package containerd
