@@ -24,11 +24,12 @@ const (
 	PlaneNode  Plane = "node"
 	PlaneQueue Plane = "queue"
 	PlaneAudit Plane = "audit"
+	PlaneDLQ   Plane = "dlq"
 )
 
 // Planes lists every plane.
 func Planes() []Plane {
-	return []Plane{PlaneReq, PlaneSbx, PlaneTask, PlaneMsg, PlaneEvt, PlaneOut, PlaneInt, PlaneNode, PlaneQueue, PlaneAudit}
+	return []Plane{PlaneReq, PlaneSbx, PlaneTask, PlaneMsg, PlaneEvt, PlaneOut, PlaneInt, PlaneNode, PlaneQueue, PlaneAudit, PlaneDLQ}
 }
 
 // Subject is a parsed subject. Which fields are set depends on the plane; every set field has been
@@ -50,7 +51,7 @@ type Subject struct {
 	Node      string // node
 	Placement string // queue: a pool or a node
 	Priority  string // queue
-	Category  string // audit
+	Category  string // audit; dlq: the consumer that gave up
 }
 
 type field struct {
@@ -98,6 +99,7 @@ var shapes = map[Plane][]field{
 	PlaneNode:  {fNode, fCaller, fOperation},
 	PlaneQueue: {fPlacement, fPriority},
 	PlaneAudit: {fTenant, fCategory},
+	PlaneDLQ:   {fTenant, fCategory},
 }
 
 // Make validates s and gives its subject. The error names the field that is wrong.
@@ -222,4 +224,9 @@ func Queue(placement, priority string) (string, error) {
 // Audit is the subject of an audit entry.
 func Audit(tenant, category string) (string, error) {
 	return Subject{Plane: PlaneAudit, Tenant: tenant, Category: category}.Make()
+}
+
+// DLQ is the subject of a dead letter: what a consumer could not decode or deliver.
+func DLQ(tenant, consumer string) (string, error) {
+	return Subject{Plane: PlaneDLQ, Tenant: tenant, Category: consumer}.Make()
 }
