@@ -94,13 +94,25 @@ type Prepare struct {
 	DiskBytes int64  `json:"disk_bytes"`
 }
 
-// Prepared is a directory on the node, owned on disk by a fixed uid, to be mounted with an id map.
+// Prepared is a directory on the node, owned on disk by a fixed uid, to be mounted with an id map. An
+// overlay mount can't be id-mapped, its layers can: where the view is an overlay, Layers names its
+// parts and the node mounts it; Path is then not looked at.
 type Prepared struct {
-	Path  string `json:"path"` // absolute, on the host
-	UID   uint32 `json:"uid"`  // owner on disk
-	GID   uint32 `json:"gid"`
-	Base  string `json:"base"` // snapshot
-	Files int    `json:"files"`
+	Path   string  `json:"path"` // absolute, on the host
+	UID    uint32  `json:"uid"`  // owner on disk, of Path or of the lower layers
+	GID    uint32  `json:"gid"`
+	Layers *Layers `json:"layers,omitempty"`
+	Base   string  `json:"base"` // snapshot
+	Files  int     `json:"files"`
+}
+
+// Layers are the parts of an overlay: absolute paths on the node. The lower ones are mapped as
+// Prepared says. Upper and Work, on one file system, are given to the sandbox's own host ids by the node
+// when it mounts: owners in the upper layer mean nothing, whoever merges it looks at modes only.
+type Layers struct {
+	Lower []string `json:"lower"` // the topmost first, at least one
+	Upper string   `json:"upper,omitempty"`
+	Work  string   `json:"work,omitempty"` // both empty: read-only
 }
 
 // Merge ends an overlay: its changes go into the head. Fenced by Attempt.
@@ -185,7 +197,7 @@ type PutRequest struct {
 	Path     string `json:"path"`
 	Mode     uint32 `json:"mode,omitempty"`
 	Tar      bool   `json:"tar,omitempty"`
-	Replace  bool   `json:"replace,omitempty"`  // with Tar: what is not in it is removed
+	Replace  bool   `json:"replace,omitempty"`   // with Tar: what is not in it is removed
 	IfParent string `json:"if_parent,omitempty"` // only if the head is this snapshot, else conflict
 }
 
