@@ -124,8 +124,9 @@ func (b *bench) replacement(key, text string) store.Supersede {
 
 func (b *bench) find(t *testing.T, q store.Query) []store.Hit {
 	t.Helper()
+	q.Now = q.AsOf
 	if q.AsOf.IsZero() {
-		q.AsOf = b.now()
+		q.Now = b.now()
 	}
 	if q.Limit == 0 {
 		q.Limit = 10

@@ -89,4 +89,10 @@ func wordBounds(text string, start, end int) (int, int) {
 	return start, end
 }
 
+// TrimWord takes the last word off a text that was cut, if it is short, because it may not be whole.
+func TrimWord(text string) string {
+	_, end := wordBounds(text+" ", 0, len(text))
+	return text[:end]
+}
+
 func collapse(s string) string { return strings.Join(strings.Fields(s), " ") }

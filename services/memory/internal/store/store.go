@@ -100,7 +100,8 @@ type Query struct {
 	Terms  []string // stems, from lexical.Query; at least one
 	Kinds  []memory.Kind
 	Tags   []string
-	AsOf   time.Time // never zero: validity, and the age of items, are counted from here
+	AsOf   time.Time // picks the items valid then; zero those valid now
+	Now    time.Time // from here the age of items is counted; never zero
 	Limit  int
 	Offset int
 }
@@ -116,18 +117,3 @@ type Mark struct {
 	By string
 	At time.Time
 }
-
-// Recency is the factor by which age raises a score: 1.5 for an item of this moment, halfway to 1
-// after a week, towards 1 for ever after. It settles close matches, and never beats a clear one.
-func Recency(age time.Duration) float64 {
-	if age < 0 {
-		age = 0
-	}
-	return 1 + RecencyWeight/(1+float64(age)/float64(RecencyHalf))
-}
-
-// The constants of Recency.
-const (
-	RecencyWeight = 0.5
-	RecencyHalf   = 7 * 24 * time.Hour
-)
