@@ -2,32 +2,199 @@ package supervisor
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
+
+	"github.com/weftmesh/weft/pkg/fault"
+	"github.com/weftmesh/weft/services/runtime/supervisor/wire"
 )
 
 // Files are a sandbox's files, seen from inside with one identity's permissions. Paths are
 // absolute, in the sandbox's view; links are followed there and lead nowhere else.
-type Files struct{}
+type Files struct {
+	box *Sandbox
+	as  Identity
+}
+
+// Files gives the sandbox's files as identity as may see and change them.
+func (s *Sandbox) Files(as Identity) *Files { return &Files{s, as} }
+
+func (f *Files) request(op wire.Op, path string) wire.Request {
+	return wire.Request{Op: op, As: &f.as, Path: Text(path)}
+}
+
+func fileOf(r wire.Reply, err error) (FileInfo, error) {
+	if err != nil {
+		return FileInfo{}, err
+	}
+	if r.File == nil {
+		return FileInfo{}, fault.Wrap(wire.ErrUnexpected, fault.Internal, "the sandbox's answer is not to be understood")
+	}
+	return *r.File, nil
+}
 
 // Stat describes a file.
-func (f *Files) Stat(ctx context.Context, path string) (FileInfo, error)
+func (f *Files) Stat(ctx context.Context, path string) (FileInfo, error) {
+	return fileOf(f.box.askAgain(ctx, f.request(wire.OpStat, path)))
+}
 
 // Read streams length bytes of a regular file from offset on; length < 0 means to its end. ctx
 // covers the whole reading; the caller closes the reader. Anything but a regular file is invalid.
-func (f *Files) Read(ctx context.Context, path string, offset, length int64) (io.ReadCloser, FileInfo, error)
+func (f *Files) Read(ctx context.Context, path string, offset, length int64) (io.ReadCloser, FileInfo, error) {
+	req := f.request(wire.OpRead, path)
+	req.Offset, req.Length = offset, length
+	st, reply, err := f.box.open(ctx, req)
+	if err != nil {
+		return nil, FileInfo{}, err
+	}
+	info, err := fileOf(reply, nil)
+	if err != nil {
+		_ = st.Close()
+		return nil, FileInfo{}, err
+	}
+	return &fileReader{ctx: ctx, st: st, stop: st.until(ctx)}, info, nil
+}
+
+// fileReader reads the data frames of one file. Its ctx is of the one call that it belongs to.
+type fileReader struct {
+	ctx  context.Context
+	st   *stream
+	stop func()
+	rest []byte
+	err  error
+}
+
+func (r *fileReader) Read(p []byte) (int, error) {
+	for len(r.rest) == 0 {
+		if r.err != nil {
+			return 0, r.err
+		}
+		f, err := r.st.frames.Message()
+		switch {
+		case err != nil:
+			r.err = r.st.failed(r.ctx, err)
+		case f.Type == wire.TypeData:
+			r.rest = f.Body
+		case f.Type == wire.TypeEOF:
+			r.err = io.EOF
+		case f.Type == wire.TypeError:
+			r.err = decodeError(f)
+		default:
+			r.err = fault.Wrap(wire.ErrUnexpected, fault.Internal, "the sandbox's answer is not to be understood")
+		}
+	}
+	n := copy(p, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
+}
+
+func (r *fileReader) Close() error {
+	r.stop()
+	return r.st.Close()
+}
 
 // Write replaces a file atomically by what r gives: readers see the old or the new content. mode is
-// its permission bits. If r fails, or the connection, the old file stays.
-func (f *Files) Write(ctx context.Context, path string, mode uint32, r io.Reader) (FileInfo, error)
+// its permission bits. If r fails, or the connection, the old file stays. A link at path is replaced,
+// not followed.
+func (f *Files) Write(ctx context.Context, path string, mode uint32, r io.Reader) (FileInfo, error) {
+	req := f.request(wire.OpWrite, path)
+	req.Mode = mode
+	session, err := f.box.connected(ctx)
+	if err != nil {
+		return FileInfo{}, err
+	}
+	y, err := session.OpenStream()
+	if err != nil {
+		return FileInfo{}, lost(err)
+	}
+	st := &stream{y, wire.NewReader(y)}
+	defer st.Close()
+	defer st.until(ctx)()
+	if err := wire.WriteMessage(st, wire.TypeRequest, req); err != nil {
+		return FileInfo{}, st.failed(ctx, err)
+	}
+	err = st.copyFrom(r)
+	var source sourceError
+	if errors.As(err, &source) {
+		return FileInfo{}, fmt.Errorf("what was to be written to %s: %w", path, source.error)
+	}
+	// If the other side refused in the middle, its answer says more than the failed write.
+	reply, rerr := st.reply(ctx)
+	if rerr == nil && err != nil {
+		rerr = st.failed(ctx, err)
+	}
+	return fileOf(reply, rerr)
+}
+
+// sourceError is an error of what is read from, not of the channel.
+type sourceError struct{ error }
+
+func (s *stream) copyFrom(r io.Reader) error {
+	b := make([]byte, wire.MaxFrame)
+	for {
+		n, err := r.Read(b[wire.HeaderSize:])
+		if n > 0 {
+			wire.PutHeader(b, wire.TypeData, n)
+			if _, err := s.Stream.Write(b[:wire.HeaderSize+n]); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return wire.WriteFrame(s.Stream, wire.TypeEOF, nil)
+		}
+		if err != nil {
+			return sourceError{err}
+		}
+	}
+}
 
 // List gives a directory's entries in the order of their names, at most 100,000 (exhausted).
-func (f *Files) List(ctx context.Context, path string) ([]FileInfo, error)
+func (f *Files) List(ctx context.Context, path string) ([]FileInfo, error) {
+	st, reply, err := f.box.open(ctx, f.request(wire.OpListDir, path))
+	if err != nil {
+		return nil, err
+	}
+	defer st.Close()
+	defer st.until(ctx)()
+	files := reply.Files
+	for {
+		fr, err := st.frames.Message()
+		if err != nil {
+			return nil, st.failed(ctx, err)
+		}
+		if fr.Type == wire.TypeEOF {
+			return files, nil
+		}
+		var more wire.Reply
+		if err := decodeReply(fr, &more); err != nil {
+			return nil, err
+		}
+		files = append(files, more.Files...)
+	}
+}
 
-// Mkdir makes a directory, with parents also those above it that are missing.
-func (f *Files) Mkdir(ctx context.Context, path string, mode uint32, parents bool) error
+// Mkdir makes a directory. With parents, those above it that are missing too, and one that is
+// there already is no error.
+func (f *Files) Mkdir(ctx context.Context, path string, mode uint32, parents bool) error {
+	req := f.request(wire.OpMkdir, path)
+	req.Mode, req.Deep = mode, parents
+	_, err := f.box.ask(ctx, req)
+	return err
+}
 
 // Remove deletes a file or an empty directory, recursive also a full one. Missing is not_found.
-func (f *Files) Remove(ctx context.Context, path string, recursive bool) error
+func (f *Files) Remove(ctx context.Context, path string, recursive bool) error {
+	req := f.request(wire.OpRemove, path)
+	req.Deep = recursive
+	_, err := f.box.ask(ctx, req)
+	return err
+}
 
 // Rename moves a file within one file system, replacing what is at to.
-func (f *Files) Rename(ctx context.Context, from, to string) error
+func (f *Files) Rename(ctx context.Context, from, to string) error {
+	req := f.request(wire.OpRename, from)
+	req.To = Text(to)
+	_, err := f.box.ask(ctx, req)
+	return err
+}

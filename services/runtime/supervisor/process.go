@@ -2,12 +2,38 @@ package supervisor
 
 import (
 	"context"
+	"errors"
+	"io"
+	"sync"
 	"syscall"
 	"time"
+
+	"github.com/weftmesh/weft/pkg/fault"
+	"github.com/weftmesh/weft/services/runtime/supervisor/wire"
 )
 
 // Process is one process in a sandbox, followed from where it was started or attached.
-type Process struct{}
+type Process struct {
+	box  *Sandbox
+	id   string
+	pid  int
+	mode OutputMode
+
+	// Of Next alone.
+	next   Offsets // what is expected next
+	ended  bool    // the exit was given
+	onceMu sync.Mutex
+
+	mu     sync.Mutex
+	follow *stream // nil after a broken connection, and after Close
+	acked  Offsets
+	sent   Offsets // acknowledgements that were sent on follow
+	closed bool
+
+	stdinMu sync.Mutex
+	stdin   *stream
+	written uint64 // bytes of stdin that the process took
+}
 
 // Event is one piece of output, or the end.
 type Event struct {
@@ -20,43 +46,242 @@ type Event struct {
 	Exit *Exit
 }
 
+// Start runs a process. It is done at most once per ProcessSpec.ID: should the connection break in
+// between, it is asked again and gives the process that was started. An ID that is taken by an
+// earlier Start is a conflict. A command that can't be executed is no error of Start: the
+// process ends at once with code 126 or 127. The caller must call Close or Forget on the Process.
+func (s *Sandbox) Start(ctx context.Context, spec ProcessSpec) (*Process, error) {
+	if spec.ID == "" {
+		spec.ID = s.opt.NewID()
+	}
+	if err := spec.Check(); err != nil {
+		return nil, err
+	}
+	req := wire.Request{Op: wire.OpStart, Spec: &spec}
+	for {
+		st, reply, err := s.open(ctx, req)
+		if err == nil {
+			return s.newProcess(st, reply, Offsets{})
+		}
+		if !errors.Is(err, errLost) || ctx.Err() != nil {
+			return nil, err
+		}
+		req.Again = true
+	}
+}
+
+// Attach follows a process from the offsets at, which may be the zero value: all that is kept.
+// If bytes before an offset were dropped, the first Event says how many.
+func (s *Sandbox) Attach(ctx context.Context, id string, at Offsets) (*Process, error) {
+	for {
+		st, reply, err := s.open(ctx, wire.Request{Op: wire.OpAttach, Process: id, At: &at})
+		if err == nil {
+			return s.newProcess(st, reply, at)
+		}
+		if !errors.Is(err, errLost) || ctx.Err() != nil {
+			return nil, err
+		}
+	}
+}
+
+func (s *Sandbox) newProcess(st *stream, reply wire.Reply, at Offsets) (*Process, error) {
+	if reply.Process == nil {
+		_ = st.Close()
+		return nil, fault.Wrap(wire.ErrUnexpected, fault.Internal, "the sandbox's answer is not to be understood")
+	}
+	i := reply.Process
+	return &Process{box: s, id: i.ID, pid: i.PID, mode: i.Output, next: at, follow: st}, nil
+}
+
 // ID of the process.
-func (p *Process) ID() string
+func (p *Process) ID() string { return p.id }
 
 // PID inside the sandbox; 0 if it never started.
-func (p *Process) PID() int
+func (p *Process) PID() int { return p.pid }
+
+// ackEvery is how much of an attached process's output is read between two acknowledgements. It
+// is well below the smallest ring.
+const ackEvery = 32 << 10
 
 // Next gives the next event, in order of each stream, and io.EOF after the exit. It reconnects as
 // often as it must. It is the reader's pace that holds back the process (see OutputMode).
-func (p *Process) Next(ctx context.Context) (Event, error)
+func (p *Process) Next(ctx context.Context) (Event, error) {
+	p.onceMu.Lock()
+	defer p.onceMu.Unlock()
+	for {
+		if p.ended {
+			return Event{}, io.EOF
+		}
+		st, err := p.following(ctx)
+		if err != nil {
+			return Event{}, err
+		}
+		if p.mode == OutputAttached && p.next.Stdout+p.next.Stderr >= p.sentTotal()+ackEvery {
+			p.Ack(p.next)
+		}
+		stop := st.until(ctx)
+		f, err := st.frames.Message()
+		stop()
+		if err == nil {
+			return p.event(f)
+		}
+		err = st.failed(ctx, err)
+		if !errors.Is(err, errLost) && ctx.Err() == nil {
+			return Event{}, err
+		}
+		// A cancelled read may have taken half a frame: the stream is of no more use either way.
+		p.unfollow(st)
+		if ctx.Err() != nil {
+			return Event{}, err
+		}
+	}
+}
 
-// Ack says that all output before these offsets is safe: a lossless process may forget it. It never
-// blocks; it is repeated after a reconnect. Offsets that go back are ignored.
-func (p *Process) Ack(at Offsets)
+func (p *Process) event(f wire.Frame) (Event, error) {
+	switch f.Type {
+	case wire.TypeStdout, wire.TypeStderr:
+		offset, data, err := f.Offset()
+		if err != nil {
+			return Event{}, fault.Wrap(err, fault.Internal, "the sandbox's answer is not to be understood")
+		}
+		ev := Event{Stream: Stdout, Offset: offset, Data: data}
+		next := &p.next.Stdout
+		if f.Type == wire.TypeStderr {
+			ev.Stream, next = Stderr, &p.next.Stderr
+		}
+		if offset < *next || len(data) == 0 || offset+uint64(len(data)) < offset {
+			return Event{}, fault.Wrap(wire.ErrUnexpected, fault.Internal, "the sandbox's answer is not to be understood")
+		}
+		ev.Dropped = offset - *next
+		*next = offset + uint64(len(data))
+		return ev, nil
+	case wire.TypeExit:
+		var x Exit
+		if err := f.Decode(&x); err != nil {
+			return Event{}, fault.Wrap(err, fault.Internal, "the sandbox's answer is not to be understood")
+		}
+		p.ended = true
+		return Event{Exit: &x}, nil
+	case wire.TypeError:
+		return Event{}, decodeError(f)
+	}
+	return Event{}, fault.Wrap(wire.ErrUnexpected, fault.Internal, "the sandbox's answer is not to be understood")
+}
+
+// following gives the stream, attaching anew after the connection broke.
+func (p *Process) following(ctx context.Context) (*stream, error) {
+	for {
+		p.mu.Lock()
+		st, closed, acked := p.follow, p.closed, p.acked
+		p.mu.Unlock()
+		if closed {
+			return nil, fault.New(fault.Conflict, "process %s is no longer followed", p.id)
+		}
+		if st != nil {
+			return st, nil
+		}
+		at := p.next
+		st, _, err := p.box.open(ctx, wire.Request{Op: wire.OpAttach, Process: p.id, At: &at, Acked: &acked})
+		if errors.Is(err, errLost) && ctx.Err() == nil {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		p.mu.Lock()
+		if p.closed {
+			p.mu.Unlock()
+			_ = st.Close()
+			continue
+		}
+		p.follow, p.sent = st, acked
+		p.mu.Unlock()
+	}
+}
+
+func (p *Process) unfollow(st *stream) {
+	_ = st.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.follow == st {
+		p.follow = nil
+	}
+}
+
+func (p *Process) sentTotal() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sent.Stdout + p.sent.Stderr
+}
+
+// Ack says that all output before these offsets is safe: a lossless process may forget it. It
+// reports no error; it is repeated after a reconnect. Offsets that go back are ignored.
+func (p *Process) Ack(at Offsets) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.acked.Stdout, p.acked.Stderr = max(p.acked.Stdout, at.Stdout), max(p.acked.Stderr, at.Stderr)
+	if p.follow == nil || p.acked == p.sent {
+		return
+	}
+	if wire.WriteOffsets(p.follow, wire.TypeAck, p.acked.Stdout, p.acked.Stderr) == nil {
+		p.sent = p.acked
+	}
+}
 
 // Wait returns when the process has ended and its output is complete. It needs no reading beside
 // it, but a process that is held back by its unread output does not end.
-func (p *Process) Wait(ctx context.Context) (Exit, error)
-
-// WriteStdin returns when the process's stdin has taken b, exactly once even across reconnects.
-// conflict: stdin is closed.
-func (p *Process) WriteStdin(ctx context.Context, b []byte) error
-
-// CloseStdin ends standard input: end of file for a pipe, ^D for a terminal.
-func (p *Process) CloseStdin(ctx context.Context) error
+func (p *Process) Wait(ctx context.Context) (Exit, error) {
+	r, err := p.box.askAgain(ctx, wire.Request{Op: wire.OpWait, Process: p.id})
+	if err != nil {
+		return Exit{}, err
+	}
+	if r.Exit == nil {
+		return Exit{}, fault.Wrap(wire.ErrUnexpected, fault.Internal, "the sandbox's answer is not to be understood")
+	}
+	return *r.Exit, nil
+}
 
 // Signal sends sig. A process that has ended is conflict; the group and tree may outlive it.
-func (p *Process) Signal(ctx context.Context, sig syscall.Signal, target Target) error
+func (p *Process) Signal(ctx context.Context, sig syscall.Signal, target Target) error {
+	_, err := p.box.ask(ctx, wire.Request{Op: wire.OpSignal, Process: p.id, Signal: int(sig), Target: target})
+	return err
+}
 
 // Stop ends the whole tree: SIGTERM, and after grace SIGKILL (at once if grace is 0), until none is
 // left. The Exit's reason is killed. It returns when the tree is gone or could not be killed (Exit.Leftovers).
-func (p *Process) Stop(ctx context.Context, grace time.Duration) error
+func (p *Process) Stop(ctx context.Context, grace time.Duration) error {
+	_, err := p.box.askAgain(ctx, wire.Request{Op: wire.OpStop, Process: p.id, Grace: grace})
+	return err
+}
 
 // Resize sets the terminal's size.
-func (p *Process) Resize(ctx context.Context, size Size) error
+func (p *Process) Resize(ctx context.Context, size Size) error {
+	_, err := p.box.askAgain(ctx, wire.Request{Op: wire.OpResize, Process: p.id, Size: &size})
+	return err
+}
 
 // Forget removes the record of an ended process and its kept output, and closes p.
-func (p *Process) Forget(ctx context.Context) error
+func (p *Process) Forget(ctx context.Context) error {
+	_ = p.Close()
+	_, err := p.box.askAgain(ctx, wire.Request{Op: wire.OpForget, Process: p.id})
+	return err
+}
 
 // Close stops following. The process goes on.
-func (p *Process) Close() error
+func (p *Process) Close() error {
+	p.mu.Lock()
+	st := p.follow
+	p.follow, p.closed = nil, true
+	p.mu.Unlock()
+	if st != nil {
+		_ = st.SetDeadline(time.Unix(1, 0)) // a Next in progress returns
+		_ = st.Close()
+	}
+	p.stdinMu.Lock()
+	defer p.stdinMu.Unlock()
+	if p.stdin != nil {
+		_ = p.stdin.Close()
+		p.stdin = nil
+	}
+	return nil
+}

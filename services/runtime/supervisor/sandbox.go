@@ -3,81 +3,155 @@ package supervisor
 import (
 	"context"
 	"net"
+	"sync"
 	"time"
+
+	"github.com/hashicorp/yamux"
+
+	"github.com/weftmesh/weft/pkg/fault"
+	"github.com/weftmesh/weft/services/runtime/supervisor/wire"
 )
 
 // Sandbox is the channel to one weft-init. It outlives connections.
-type Sandbox struct{}
+type Sandbox struct {
+	id    string
+	owner Owner
+	key   wire.Key
+	dir   sandboxDir
+	opt   Options
+
+	listener net.Listener
+	ctx      context.Context // of the goroutines below: done when the sandbox is closed
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup
+
+	mu      sync.Mutex
+	session *yamux.Session
+	changed chan struct{} // closed and replaced when session changes
+	forward ForwardHandler
+}
+
+func newSandbox(id string, owner Owner, key wire.Key, dir sandboxDir, opt Options, l net.Listener) *Sandbox {
+	s := &Sandbox{id: id, owner: owner, key: key, dir: dir, opt: opt, listener: l, changed: make(chan struct{})}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.wg.Go(s.accept)
+	return s
+}
 
 // ID of the sandbox.
-func (s *Sandbox) ID() string
-
-// Forward is one address inside the sandbox whose connections weft-init carries out to the node.
-type Forward struct {
-	Name string // given to the ForwardHandler, as "nats"
-	Addr string // TCP address to listen at inside, as "127.0.0.1:4222"
-}
-
-// Mount is one bind mount that process 1 needs. All are read-only, nosuid, nodev.
-type Mount struct{ Source, Destination string }
-
-// Launch says how process 1 of the container has to be started.
-type Launch struct {
-	Args         []string // of process 1
-	Env          []string // of process 1; holds no secret and reaches no payload
-	Mounts       []Mount
-	Capabilities []string // bounding, effective, permitted (not inheritable, not ambient)
-	// User inside is 0:0; noNewPrivileges is true; the spec carries no seccomp profile, since
-	// weft-init installs its own; rlimit NOFILE should be at least 4096.
-}
-
-// Launch gives that for weft-init at the host path initBinary.
-func (s *Sandbox) Launch(initBinary string, forwards ...Forward) Launch
+func (s *Sandbox) ID() string { return s.id }
 
 // WaitConnected returns when weft-init is connected, or ctx is done, or the sandbox is removed.
-func (s *Sandbox) WaitConnected(ctx context.Context) error
-
-// Connected reports whether it is connected now.
-func (s *Sandbox) Connected() bool
-
-// SetForwardHandler says who serves forwarded connections. Until it is set they are refused.
-func (s *Sandbox) SetForwardHandler(h ForwardHandler)
-
-// Start runs a process. It is done at most once per ProcessSpec.ID: should the connection break in
-// between, it is asked again and gives the process that was started. An ID that is taken by an
-// earlier Start is a conflict. A command that can't be executed is no error of Start: the
-// process ends at once with code 126 or 127. The caller must call Close or Forget on the Process.
-func (s *Sandbox) Start(ctx context.Context, spec ProcessSpec) (*Process, error)
-
-// Attach follows a process from the offsets at, which may be the zero value: all that is kept.
-// If bytes before an offset were dropped, the first Event says how many.
-func (s *Sandbox) Attach(ctx context.Context, id string, at Offsets) (*Process, error)
-
-// List gives all processes that run, and those that ended and were not forgotten. Ended ones are
-// kept until Forget, or until more than 256 are kept and all their output was taken.
-func (s *Sandbox) List(ctx context.Context) ([]ProcessInfo, error)
-
-// Result is what Run collected.
-type Result struct {
-	Exit           Exit
-	Stdout, Stderr []byte
-	Truncated      bool // more than the limit was written; the rest was read and thrown away
+func (s *Sandbox) WaitConnected(ctx context.Context) error {
+	_, err := s.connected(ctx)
+	return err
 }
 
-// Run starts a process, gives it stdin (which may be nil), collects at most limit bytes of each
-// output, waits for its end and forgets it. If ctx ends first the process's tree is killed.
-func (s *Sandbox) Run(ctx context.Context, spec ProcessSpec, stdin []byte, limit int) (Result, error)
+// Connected reports whether it is connected now.
+func (s *Sandbox) Connected() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.session != nil && !s.session.IsClosed()
+}
 
-// KillAll ends every process of the sandbox but weft-init: SIGTERM, and after grace SIGKILL. It
-// returns when none is left.
-func (s *Sandbox) KillAll(ctx context.Context, grace time.Duration) error
+// SetForwardHandler says who serves forwarded connections. Until it is set they are refused.
+func (s *Sandbox) SetForwardHandler(h ForwardHandler) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forward = h
+}
+
+// connected waits for a session.
+func (s *Sandbox) connected(ctx context.Context) (*yamux.Session, error) {
+	for {
+		s.mu.Lock()
+		session, changed := s.session, s.changed
+		s.mu.Unlock()
+		if session != nil && !session.IsClosed() {
+			return session, nil
+		}
+		select {
+		case <-changed:
+		case <-s.ctx.Done():
+			return nil, fault.New(fault.Unavailable, "sandbox %s is closed", s.id)
+		case <-ctx.Done():
+			return nil, fault.Wrap(ctx.Err(), fault.CodeOf(ctx.Err()), "sandbox %s did not answer in time", s.id)
+		}
+		// A dead session is replaced by nil at once, so this does not spin.
+	}
+}
+
+func (s *Sandbox) setSession(session *yamux.Session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.session = session
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// replace makes session the current one and gives the one before.
+func (s *Sandbox) replace(session *yamux.Session) *yamux.Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.session
+	s.session = session
+	close(s.changed)
+	s.changed = make(chan struct{})
+	return old
+}
+
+// drop takes a session away that ended, if it still is the current one.
+func (s *Sandbox) drop(session *yamux.Session) {
+	s.mu.Lock()
+	mine := s.session == session
+	s.mu.Unlock()
+	if mine {
+		s.setSession(nil)
+	}
+}
+
+func (s *Sandbox) close() {
+	s.cancel()
+	_ = s.listener.Close()
+	s.mu.Lock()
+	session := s.session
+	s.mu.Unlock()
+	if session != nil {
+		_ = session.Close()
+	}
+	s.wg.Wait()
+}
+
+// List gives all processes that run, and those that ended and were not forgotten, in the order of
+// their starts. Ended ones are kept until Forget; beyond 256 of them those go whose output nobody
+// follows or has yet to acknowledge.
+func (s *Sandbox) List(ctx context.Context) ([]ProcessInfo, error) {
+	r, err := s.ask(ctx, wire.Request{Op: wire.OpList})
+	return r.Processes, err
+}
+
+// KillAll ends every process of the sandbox but weft-init: SIGTERM, and after grace SIGKILL (at once
+// if grace is 0). It returns when none is left.
+func (s *Sandbox) KillAll(ctx context.Context, grace time.Duration) error {
+	_, err := s.ask(ctx, wire.Request{Op: wire.OpKillAll, Grace: grace})
+	return err
+}
+
+// Usage measures the sandbox from inside.
+func (s *Sandbox) Usage(ctx context.Context) (Usage, error) {
+	r, err := s.ask(ctx, wire.Request{Op: wire.OpUsage})
+	if err != nil || r.Usage == nil {
+		return Usage{}, err
+	}
+	return *r.Usage, nil
+}
 
 // Dial connects to an address inside the sandbox: network is "tcp" or "unix". The connection has
 // CloseWrite. It ends with the channel: connections do not survive a reconnect.
-func (s *Sandbox) Dial(ctx context.Context, network, addr string) (net.Conn, error)
-
-// Usage measures the sandbox from inside.
-func (s *Sandbox) Usage(ctx context.Context) (Usage, error)
-
-// Files gives the sandbox's files as identity as may see and change them.
-func (s *Sandbox) Files(as Identity) *Files
+func (s *Sandbox) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	st, _, err := s.open(ctx, wire.Request{Op: wire.OpDial, Network: network, Addr: addr})
+	if err != nil {
+		return nil, err
+	}
+	return wire.NewConn(st.Stream), nil
+}

@@ -1,0 +1,52 @@
+package supervisor
+
+import "github.com/weftmesh/weft/services/runtime/supervisor/wire"
+
+// Forward is one address inside the sandbox whose connections weft-init carries out to the node.
+type Forward struct {
+	Name string // given to the ForwardHandler, as "nats"
+	Addr string // TCP address to listen at inside, as "127.0.0.1:4222"
+}
+
+// Mount is one bind mount that process 1 needs. All are read-only, nosuid, nodev, private.
+type Mount struct{ Source, Destination string }
+
+// Where process 1 finds what is mounted for it.
+const (
+	InitPath = "/.weft/init"
+	RunPath  = "/.weft/run"
+)
+
+// Launch says how process 1 of the container has to be started: as user 0:0 of the sandbox's user
+// namespace, with noNewPrivileges, without a seccomp profile (weft-init installs its own), without a
+// terminal, in the root directory, with a pid namespace of its own and /proc mounted, and with an
+// rlimit NOFILE of 1024 soft and 65536 hard. group ids up to 65535 must be mapped (see wire.TagFirst).
+type Launch struct {
+	Args         []string
+	Env          []string // holds no secret, and reaches no payload
+	Mounts       []Mount
+	Capabilities []string // bounding, effective and permitted; not inheritable, not ambient
+}
+
+// Launch gives that for weft-init at the host path initBinary.
+func (s *Sandbox) Launch(initBinary string, forwards ...Forward) Launch {
+	args := []string{InitPath, "-sandbox=" + s.id, "-run=" + RunPath}
+	for _, f := range forwards {
+		args = append(args, "-forward="+f.Name+"="+f.Addr)
+	}
+	return Launch{
+		Args:   args,
+		Env:    []string{},
+		Mounts: []Mount{{initBinary, InitPath}, {s.dir.run(), RunPath}},
+		// The last two are given up before anything runs: to bring lo up, to empty the bounding set.
+		Capabilities: []string{"CAP_KILL", "CAP_SETUID", "CAP_SETGID", "CAP_NET_ADMIN", "CAP_SETPCAP"},
+	}
+}
+
+// DefaultForwards are the mesh and Vault, where the environment of every payload says they are.
+func DefaultForwards() []Forward {
+	return []Forward{{"nats", "127.0.0.1:4222"}, {"vault", "127.0.0.1:8200"}}
+}
+
+// Version of the protocol between node and weft-init; both must be of the same.
+const Version = wire.Version
