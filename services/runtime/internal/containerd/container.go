@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -79,7 +78,7 @@ func (e *Engine) record(ctx context.Context, c Container) (client.Container, err
 	return e.client.NewContainer(ctx, c.ID,
 		client.WithSnapshotter(Snapshotter),
 		client.WithContainerLabels(c.Labels),
-		client.WithRuntime(runtimeName, &options.Options{BinaryName: e.cfg.Runc, Root: filepath.Join(e.cfg.RunDir, "runc")}),
+		client.WithRuntime(runtimeName, &options.Options{BinaryName: e.cfg.Runc, Root: e.runcRoot()}),
 		func(ctx context.Context, cl *client.Client, rec *containers.Container) error {
 			_, err := cl.SnapshotService(Snapshotter).Prepare(ctx, c.ID, c.Image.Parent,
 				client.WithUserNSRemapperLabels(ids, ids), snapshots.WithLabels(c.Labels))
@@ -112,7 +111,7 @@ func (e *Engine) Delete(ctx context.Context, id string) error {
 	if err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("remove snapshot %s: %w", id, err)
 	}
-	return nil
+	return e.deleteState(ctx, id)
 }
 
 // deleteTask kills the task and waits until it is gone.

@@ -1,0 +1,97 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/weftmesh/weft/pkg/fault"
+	"github.com/weftmesh/weft/services/runtime/internal/containerd"
+	"github.com/weftmesh/weft/services/runtime/supervisor"
+)
+
+// Create makes a sandbox and waits until its process 1 is connected. What it leaves behind when it
+// fails is removed before it returns; when the process dies in between, by Reconcile.
+func (n *Node) Create(ctx context.Context, spec Spec) (*Sandbox, error) {
+	level, err := LevelByName(spec.Level)
+	if err != nil {
+		return nil, err
+	}
+	spec.Level = level.Name
+	if err := spec.check(); err != nil {
+		return nil, fault.Wrap(err, fault.Invalid, "the sandbox's description is wrong: %v", err)
+	}
+	if spec.Resources, err = Resolve(spec.Resources); err != nil {
+		return nil, err
+	}
+	s := n.sandbox(spec)
+	if err := n.hold(s); err != nil {
+		return nil, err
+	}
+	if err := n.create(ctx, s, level); err != nil {
+		return nil, errors.Join(err, s.Destroy(context.WithoutCancel(ctx)))
+	}
+	return s, nil
+}
+
+// sandbox is a Sandbox of which nothing exists yet.
+func (n *Node) sandbox(spec Spec) *Sandbox {
+	s := &Sandbox{node: n, spec: spec, group: n.cgroups.Group(spec.ID), gone: make(chan struct{})}
+	s.dir = n.dir(spec.ID)
+	return s
+}
+
+func (n *Node) create(ctx context.Context, s *Sandbox, level Level) error {
+	image, err := n.engine.Image(ctx, s.spec.Image)
+	if err != nil {
+		return err
+	}
+	if err := n.prepare(s); err != nil {
+		return fmt.Errorf("prepare sandbox %s: %w", s.spec.ID, err)
+	}
+	labels, err := s.spec.labels(n.owner, s.ids)
+	if err != nil {
+		return err
+	}
+	launch := s.channel.Launch(n.cfg.Init, n.cfg.Forwards...)
+	s.init, err = n.engine.Create(ctx, containerd.Container{
+		ID: s.spec.ID, Image: image, Spec: n.oci(s, level, launch), Labels: labels,
+		HostID: s.ids.first(), Size: rangeSize, Log: s.path("init.log"),
+	})
+	if err != nil {
+		if ctx.Err() != nil || fault.CodeOf(err) != fault.Internal {
+			return err
+		}
+		return fault.Wrap(err, fault.Unavailable, "containerd could not make the sandbox")
+	}
+	s.follow()
+	return s.WaitConnected(ctx)
+}
+
+// prepare makes what the container's spec refers to. The directory comes first: by it, what a dying
+// process leaves is found.
+func (n *Node) prepare(s *Sandbox) error {
+	for _, dir := range []string{"", "workspace", "secrets", "input", "etc"} {
+		if err := os.MkdirAll(s.path(dir), 0o711); err != nil {
+			return err
+		}
+	}
+	var err error
+	if s.ids, err = n.ranges.take(s.spec.ID); err != nil {
+		return err
+	}
+	if err := pinNamespaces(s.path("ns"), s.ids); err != nil {
+		return err
+	}
+	if err := mountSecrets(s.path("secrets"), s.HostUID()); err != nil {
+		return err
+	}
+	for _, f := range etcFiles {
+		if err := os.WriteFile(s.path("etc", f), []byte(s.spec.etc(f)), 0o444); err != nil {
+			return err
+		}
+	}
+	s.channel, err = n.server.Add(s.spec.ID, supervisor.Owner{UID: s.ids.first(), GID: s.ids.first()})
+	return err
+}

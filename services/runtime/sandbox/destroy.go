@@ -1,0 +1,54 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/weftmesh/weft/schemas"
+)
+
+// dir is the directory of sandbox id.
+func (n *Node) dir(id string) string { return filepath.Join(n.base(), id) }
+
+// Destroy ends whatever runs in the sandbox and removes everything of it. Doing it again is no error;
+// after an error it should be, since what could be removed is gone and the rest is still known.
+func (s *Sandbox) Destroy(ctx context.Context) error {
+	s.destroy.Lock()
+	defer s.destroy.Unlock()
+	err := s.node.remove(ctx, s.spec.ID)
+	s.unwatch()
+	if err == nil {
+		s.node.drop(s.spec.ID)
+	}
+	return err
+}
+
+// remove takes away all that hangs on id, whatever of it is there. Each step is tried, also after
+// one that failed, but what later steps would hide from the next try stays until all before succeeded.
+func (n *Node) remove(ctx context.Context, id string) error {
+	if err := schemas.CheckID("sandbox", id); err != nil {
+		return err // never build paths from anything else
+	}
+	group := n.cgroups.Group(id)
+	kill, cancel := context.WithTimeout(ctx, killTimeout)
+	killed := group.Kill(kill) // first, and without containerd: a sandbox that is to end does no more work
+	cancel()
+	err := errors.Join(killed, n.engine.Delete(ctx, id), n.server.Remove(id))
+	if _, uerr := unmountBelow(n.dir(id)); uerr != nil {
+		err = errors.Join(err, uerr)
+	}
+	clear, cancel := context.WithTimeout(ctx, killTimeout)
+	defer cancel()
+	err = errors.Join(err, group.Remove(clear))
+	if err != nil {
+		return fmt.Errorf("destroy sandbox %s: %w", id, err)
+	}
+	// Nothing is mounted below any more, or the step before had failed.
+	if err := os.RemoveAll(n.dir(id)); err != nil {
+		return fmt.Errorf("destroy sandbox %s: %w", id, err)
+	}
+	return n.ranges.release(id)
+}

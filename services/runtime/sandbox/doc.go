@@ -1,0 +1,23 @@
+// Package sandbox makes, finds again and destroys the sandboxes of one node.
+//
+// A sandbox is one container with weft-init as its process 1. What isolates it is data: see
+// level.go. What is there for it on the node hangs on its identifier, so that each part can be found
+// and removed without the others:
+//
+//	containerd namespace "weft"        container, task and snapshot <id>, labelled with owner and contents
+//	<run>/sb/<id>/                     pinned namespaces, the workspace's mount point, the secrets' tmpfs, input, /etc files
+//	<run>/sup/<id>/                    the supervisor's socket and key (package supervisor)
+//	<run>/ranges/<n>                   which sandbox holds the n-th range of 65,536 host ids
+//	cgroup /weft/<owner>/<id>          limits, freezer, usage
+//
+// <run> is on a file system that does not outlive a boot, as the sandboxes do not. The owner is
+// derived from the data directory: two nodes on one machine leave each other's sandboxes alone.
+//
+// # Twice, or dead in the middle
+//
+// Create makes its directory first, so whatever it leaves behind when the process dies is found by
+// that directory, by the labels, or by the control group. Reconcile removes everything of ours that
+// the caller does not want to keep; Destroy is the same for one sandbox. Both can be repeated at any
+// point. Adopt finds the sandboxes that run after a restart of the node's process; their supervisors
+// connect by themselves.
+package sandbox

@@ -1,0 +1,170 @@
+package sandbox
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// shareBase makes dir a mount of its own that passes on what is mounted below it, so that a workspace
+// that comes late appears in a sandbox that already runs. It is done once; again changes nothing.
+func shareBase(dir string) error {
+	points, err := mountPoints(dir)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(points, dir) {
+		if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount %s: %w", dir, err)
+		}
+	}
+	// Private first: not a peer of what it was bound from, or the mounts would show up twice.
+	for _, flag := range []uintptr{unix.MS_PRIVATE, unix.MS_SHARED} {
+		if len(points) > 0 && slices.Contains(points, dir) && flag == unix.MS_PRIVATE {
+			continue // making it private would cut off the sandboxes that run
+		}
+		if err := unix.Mount("", dir, "", flag, ""); err != nil {
+			return fmt.Errorf("share %s: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+// mountPoints lists the mount points at dir and below it, the deepest and latest first.
+func mountPoints(dir string) ([]string, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var points []string
+	lines := bufio.NewScanner(f)
+	lines.Buffer(make([]byte, 64<<10), 1<<20)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 5 {
+			continue
+		}
+		p := unescape(fields[4])
+		if p == dir || strings.HasPrefix(p, dir+"/") {
+			points = append(points, p)
+		}
+	}
+	slices.Reverse(points)
+	return points, lines.Err()
+}
+
+// unescape undoes the octal form in which mountinfo writes blanks and backslashes.
+func unescape(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}
+
+// unmountBelow takes away every mount below dir, not dir itself, and says how many.
+func unmountBelow(dir string) (int, error) {
+	points, err := mountPoints(dir)
+	if err != nil {
+		return 0, err
+	}
+	var errs []error
+	n := 0
+	for _, p := range points {
+		if p == dir {
+			continue
+		}
+		err := unix.Unmount(p, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if err == nil {
+			n++
+		} else if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // gone by itself
+			errs = append(errs, fmt.Errorf("unmount %s: %w", p, err))
+		}
+	}
+	return n, errors.Join(errs...)
+}
+
+// mountSecrets makes an empty tmpfs that only the payload can read. It is never swapped where the
+// kernel can promise that.
+func mountSecrets(dir string, uid uint32) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	data := fmt.Sprintf("size=%d,nr_inodes=%d,mode=0500,uid=%d,gid=%d", maxSecretBytes, maxSecretFiles+1, uid, uid)
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	err := unix.Mount("tmpfs", dir, "tmpfs", flags, data+",noswap")
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.4
+		err = unix.Mount("tmpfs", dir, "tmpfs", flags, data)
+	}
+	if err != nil {
+		return fmt.Errorf("secrets of the sandbox: %w", err)
+	}
+	return nil
+}
+
+// idMapped gives a detached copy of the mount at path on which the owner uid:gid on disk is the host's
+// user to; every other owner shows as nobody, and nobody can become one.
+func idMapped(path string, uid, gid, to uint32, readOnly bool) (int, error) {
+	tree, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return -1, fmt.Errorf("workspace %s: %w", path, err)
+	}
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
+	if readOnly {
+		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
+	}
+	if uid == to && gid == to {
+		err = unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr)
+	} else {
+		err = withUserNamespace(uid, gid, to, func(fd int) error {
+			attr.Attr_set |= unix.MOUNT_ATTR_IDMAP
+			attr.Userns_fd = uint64(fd)
+			return unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr)
+		})
+	}
+	if err != nil {
+		unix.Close(tree)
+		return -1, fmt.Errorf("map the owner of %s: %w", path, err)
+	}
+	return tree, nil
+}
+
+// withUserNamespace runs do with a user namespace that maps uid:gid to the host's user and group to.
+func withUserNamespace(uid, gid, to uint32, do func(fd int) error) error {
+	one := func(id uint32) []idMap { return []idMap{{ContainerID: int(id), HostID: int(to), Size: 1}} }
+	return withNamespaces(unix.CLONE_NEWUSER, one(uid), one(gid), func(procDir string) error {
+		fd, err := unix.Open(filepath.Join(procDir, "ns", "user"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		return do(fd)
+	})
+}
+
+// attach puts a detached mount at target.
+func attach(tree int, target string) error {
+	defer unix.Close(tree)
+	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("mount at %s: %w", target, err)
+	}
+	return nil
+}
+
+// isMounted reports whether something is mounted at path itself.
+func isMounted(path string) (bool, error) {
+	points, err := mountPoints(path)
+	return slices.Contains(points, path), err
+}
+
+// ignoreMissing drops the error of what is not there.
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,83 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weftmesh/weft/schemas/filesystem"
+)
+
+// overlayOptions keep the upper layer plain: whoever merges it reads files, whiteouts and opaque
+// directories, and no redirects or files without content.
+const overlayOptions = "redirect_dir=off,metacopy=off,index=off,xino=off"
+
+// mountOverlay mounts the layers at target. The lower ones are seen with their owner uid:gid as the
+// host's user to; the upper one belongs to that user. scratch is an empty directory for the time of the call.
+func mountOverlay(target, scratch string, l filesystem.Layers, uid, gid, to uint32, readOnly bool) (err error) {
+	if err := checkLayers(l); err != nil {
+		return err
+	}
+	// The overlay takes private copies of its layers' mounts; these here are not needed after it.
+	defer func() {
+		_, cleanup := unmountBelow(scratch)
+		err = errors.Join(err, cleanup, os.RemoveAll(scratch))
+	}()
+	lower := make([]string, 0, len(l.Lower))
+	for i, path := range l.Lower {
+		at := filepath.Join(scratch, fmt.Sprint(i))
+		if err := os.MkdirAll(at, 0o700); err != nil {
+			return err
+		}
+		tree, err := idMapped(path, uid, gid, to, true)
+		if err != nil {
+			return err
+		}
+		if err := attach(tree, at); err != nil {
+			return err
+		}
+		lower = append(lower, at)
+	}
+	flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV)
+	data := overlayOptions + ",lowerdir=" + strings.Join(lower, ":")
+	if l.Upper != "" && !readOnly {
+		if err := os.Lchown(l.Upper, int(to), int(to)); err != nil {
+			return err
+		}
+		data += ",upperdir=" + l.Upper + ",workdir=" + l.Work
+	} else {
+		flags |= unix.MS_RDONLY
+		if len(lower) == 1 { // an overlay without an upper layer wants two: an empty one below
+			empty := filepath.Join(scratch, "empty")
+			if err := os.Mkdir(empty, 0o755); err != nil {
+				return err
+			}
+			data += ":" + empty
+		}
+	}
+	if err := unix.Mount("overlay", target, "overlay", flags, data); err != nil {
+		return fmt.Errorf("overlay of %d layers: %w", len(l.Lower), err)
+	}
+	return nil
+}
+
+// checkLayers refuses what can't be written into mount options.
+func checkLayers(l filesystem.Layers) error {
+	paths := append([]string{}, l.Lower...)
+	if l.Upper != "" || l.Work != "" {
+		paths = append(paths, l.Upper, l.Work)
+	}
+	if len(l.Lower) == 0 {
+		return errors.New("an overlay without a lower layer")
+	}
+	for _, p := range paths {
+		if !filepath.IsAbs(p) || strings.ContainsAny(p, `:,\`) {
+			return fmt.Errorf("layer %q is not an absolute path without : , and \\", p)
+		}
+	}
+	return nil
+}

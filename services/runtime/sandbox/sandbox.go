@@ -1,0 +1,229 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/weftmesh/weft/pkg/fault"
+	"github.com/weftmesh/weft/schemas/filesystem"
+	"github.com/weftmesh/weft/schemas/secrets"
+	"github.com/weftmesh/weft/services/runtime/internal/cgroup"
+	"github.com/weftmesh/weft/services/runtime/internal/proc"
+	"github.com/weftmesh/weft/services/runtime/supervisor"
+)
+
+// Limits of what the secrets' tmpfs takes.
+const (
+	maxSecretBytes = 4 << 20
+	maxSecretFiles = 256
+)
+
+// Sandbox is one running sandbox, or one that has ended and was not destroyed yet.
+type Sandbox struct {
+	node    *Node
+	spec    Spec
+	dir     string
+	ids     idRange
+	group   cgroup.Group
+	channel *supervisor.Sandbox
+
+	init  proc.Process  // process 1
+	gone  chan struct{} // closed when process 1 has ended
+	stop  context.CancelFunc
+	watch sync.WaitGroup
+
+	destroy sync.Mutex // one Destroy at a time
+}
+
+// ID of the sandbox.
+func (s *Sandbox) ID() string { return s.spec.ID }
+
+// Spec it was made with, resources resolved.
+func (s *Sandbox) Spec() Spec { return s.spec }
+
+// Supervisor is the channel to its process 1.
+func (s *Sandbox) Supervisor() *supervisor.Sandbox { return s.channel }
+
+// Gone is closed when process 1 has ended, and with it everything in the sandbox.
+func (s *Sandbox) Gone() <-chan struct{} { return s.gone }
+
+// HostUID is the host's user that the payload is.
+func (s *Sandbox) HostUID() uint32 { return s.ids.first() + PayloadUID }
+
+func (s *Sandbox) path(elem ...string) string {
+	return filepath.Join(append([]string{s.dir}, elem...)...)
+}
+
+// Payload is the identity under which everything that is not process 1 runs.
+func Payload() supervisor.Identity {
+	return supervisor.Identity{UID: PayloadUID, GID: PayloadGID}
+}
+
+// Rlimits of every payload process. The number of processes is limited for the payload's user beside
+// the group's limit, which is a little higher: so process 1 can always still start a thread.
+func (s *Sandbox) Rlimits() []supervisor.Rlimit {
+	pids := uint64(s.spec.Resources.PIDs)
+	return []supervisor.Rlimit{{Name: "nproc", Soft: pids, Hard: pids}}
+}
+
+// MountWorkspace mounts what the filesystem service prepared at /workspace, where the sandbox sees it
+// at once. Doing it again changes nothing.
+func (s *Sandbox) MountWorkspace(p filesystem.Prepared, readOnly bool) error {
+	if !s.spec.Files {
+		return fault.New(fault.Invalid, "sandbox %s was made without a workspace", s.spec.ID)
+	}
+	s.destroy.Lock() // not while it is being taken away
+	defer s.destroy.Unlock()
+	target := s.path("workspace")
+	if done, err := isMounted(target); err != nil || done {
+		return err
+	}
+	if p.Layers != nil {
+		return mountOverlay(target, s.path("layers"), *p.Layers, p.UID, p.GID, s.HostUID(), readOnly)
+	}
+	if !filepath.IsAbs(p.Path) {
+		return fault.New(fault.Internal, "the prepared workspace has no absolute path")
+	}
+	tree, err := idMapped(p.Path, p.UID, p.GID, s.HostUID(), readOnly)
+	if err != nil {
+		return err
+	}
+	return attach(tree, target)
+}
+
+// WriteSecrets puts credentials at /run/secrets, readable by the payload only and in memory only.
+// They replace files of the same names.
+func (s *Sandbox) WriteSecrets(files []secrets.File) error {
+	root, err := os.OpenRoot(s.path("secrets"))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, f := range files {
+		if f.Name != filepath.Base(f.Name) || f.Name == "." || f.Name == ".." || f.Name == "" {
+			return fault.New(fault.Invalid, "a secret's file can't be named %q", f.Name)
+		}
+		if err := s.writeSecret(root, f); err != nil {
+			// Not wrapped: the cause of a failed write must not carry what was written.
+			return fault.Wrap(errors.Unwrap(err), fault.Unavailable, "secret %s can't be delivered", f.Name)
+		}
+	}
+	return nil
+}
+
+func (s *Sandbox) writeSecret(root *os.Root, f secrets.File) error {
+	tmp := "." + f.Name
+	if err := root.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	w, err := root.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o400)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(f.Value)
+	if err = errors.Join(err, w.Chown(int(s.HostUID()), int(s.HostUID())), w.Close()); err != nil {
+		return err
+	}
+	return root.Rename(tmp, f.Name)
+}
+
+// WriteInput puts b at InputPath.
+func (s *Sandbox) WriteInput(b []byte) error {
+	tmp, path := s.path("input", ".input"), s.path("input", filepath.Base(InputPath))
+	if err := os.WriteFile(tmp, b, 0o444); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}
+
+// Pause freezes every process of the sandbox where it is. It does without containerd.
+func (s *Sandbox) Pause(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, killTimeout)
+	defer cancel()
+	return s.group.Freeze(ctx)
+}
+
+// Resume thaws them.
+func (s *Sandbox) Resume(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, killTimeout)
+	defer cancel()
+	return s.group.Thaw(ctx)
+}
+
+// Paused reports whether it is frozen.
+func (s *Sandbox) Paused() (bool, error) { return s.group.Frozen() }
+
+// Stats is what the sandbox uses and has used.
+func (s *Sandbox) Stats() (cgroup.Usage, error) {
+	u, err := s.group.Usage()
+	if errors.Is(err, fs.ErrNotExist) {
+		return u, fault.New(fault.NotFound, "sandbox %s has ended", s.spec.ID)
+	}
+	return u, err
+}
+
+// OutOfMemory reports whether the kernel has killed something in the sandbox for want of memory.
+func (s *Sandbox) OutOfMemory() bool {
+	u, err := s.group.Usage()
+	return err == nil && u.OOMKills > 0
+}
+
+// follow closes gone when process 1 ends.
+func (s *Sandbox) follow() {
+	ctx, cancel := context.WithCancel(context.Background())
+	s.stop = cancel
+	s.watch.Go(func() {
+		if err := s.init.Wait(ctx); err == nil {
+			close(s.gone)
+		} else if ctx.Err() == nil {
+			s.node.log.Error("process 1 can't be watched", "sandbox", s.spec.ID, "error", err)
+		}
+	})
+}
+
+// unwatch ends follow.
+func (s *Sandbox) unwatch() {
+	if s.stop != nil {
+		s.stop()
+	}
+	s.watch.Wait()
+}
+
+// WaitConnected waits until process 1 has connected, or has ended.
+func (s *Sandbox) WaitConnected(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	connected := make(chan error, 1)
+	go func() { connected <- s.channel.WaitConnected(ctx) }()
+	select {
+	case err := <-connected:
+		return err
+	case <-s.gone:
+		cancel()
+		<-connected
+		return fault.Wrap(fmt.Errorf("it said: %s", s.lastWords()), fault.Unavailable, "the sandbox's process 1 ended at its start")
+	}
+}
+
+// lastWords is the end of what process 1 wrote to its standard outputs.
+func (s *Sandbox) lastWords() string {
+	b, err := os.ReadFile(s.path("init.log"))
+	if err != nil {
+		return err.Error()
+	}
+	return string(b[max(0, len(b)-2048):])
+}
+
+// Uptime since process 1 was started.
+func (s *Sandbox) Uptime() time.Duration {
+	if st, err := os.Stat(s.path("ns", "user")); err == nil {
+		return time.Since(st.ModTime())
+	}
+	return 0
+}

@@ -1,0 +1,134 @@
+package sandbox
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/weftmesh/weft/services/runtime/supervisor"
+)
+
+// Where things are inside a sandbox.
+const (
+	WorkspacePath = "/workspace"
+	SecretsPath   = "/run/secrets"
+	InputPath     = "/run/weft/input.json"
+	HomePath      = "/home/agent"
+	cliPath       = "/usr/local/bin/weft"
+)
+
+// groupAnnotation puts containers with the same value under one shim: 0.6 MiB each instead of 6.4.
+const groupAnnotation = "io.containerd.runc.v2.group"
+
+// oci translates what the level, the sandbox's own Spec and weft-init need into a container.
+func (n *Node) oci(s *Sandbox, l Level, launch supervisor.Launch) *specs.Spec {
+	r := s.spec.Resources
+	memory, period := r.MemoryBytes+l.ReserveMemory, uint64(100_000)
+	quota, pids := r.CPUMillis*int64(period)/1000, r.PIDs+l.ReservePIDs
+	limits := &specs.LinuxMemory{Limit: &memory}
+	if n.cgroups.SwapLimited() {
+		limits.Swap = &memory // of memory and swap together: none
+	}
+	caps := slices.Clone(launch.Capabilities)
+	return &specs.Spec{
+		Version:  specs.Version,
+		Root:     &specs.Root{Path: "rootfs", Readonly: true},
+		Hostname: s.spec.hostname(),
+		Process: &specs.Process{
+			Args: launch.Args, Env: launch.Env, Cwd: "/",
+			NoNewPrivileges: true,
+			Capabilities:    &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps},
+			Rlimits:         rlimits(l),
+		},
+		Mounts:      n.mounts(s, l, launch),
+		Annotations: map[string]string{groupAnnotation: n.owner + "-" + s.spec.Tenant},
+		Linux: &specs.Linux{
+			CgroupsPath:   s.group.Path(),
+			MaskedPaths:   l.Masked,
+			ReadonlyPaths: l.ReadOnly,
+			Namespaces: []specs.LinuxNamespace{
+				{Type: specs.UserNamespace, Path: s.path("ns", "user")},
+				{Type: specs.NetworkNamespace, Path: s.path("ns", "net")},
+				{Type: specs.MountNamespace}, {Type: specs.PIDNamespace}, {Type: specs.IPCNamespace},
+				{Type: specs.UTSNamespace}, {Type: specs.CgroupNamespace},
+			},
+			Resources: &specs.LinuxResources{
+				Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}},
+				Memory:  limits,
+				CPU:     &specs.LinuxCPU{Quota: &quota, Period: &period},
+				Pids:    &specs.LinuxPids{Limit: &pids},
+			},
+		},
+	}
+}
+
+// rlimits of process 1, which all it starts inherit. None is over what this process itself may have.
+func rlimits(l Level) []specs.POSIXRlimit {
+	files := l.OpenFiles
+	var own unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &own) == nil {
+		files = min(files, own.Max)
+	}
+	return []specs.POSIXRlimit{
+		{Type: "RLIMIT_NOFILE", Soft: files, Hard: files},
+		{Type: "RLIMIT_CORE", Soft: l.CoreBytes, Hard: l.CoreBytes},
+	}
+}
+
+// mounts in the order in which they are made: what lies under another comes later.
+func (n *Node) mounts(s *Sandbox, l Level, launch supervisor.Launch) []specs.Mount {
+	ms := slices.Clone(l.System)
+	for _, t := range l.Scratch {
+		ms = append(ms, t.mount(s.spec.Resources.DiskBytes))
+	}
+	ro := []string{"bind", "ro", "nosuid", "nodev"}
+	bind := func(source, destination string, options ...string) {
+		ms = append(ms, specs.Mount{Destination: destination, Type: "bind", Source: source, Options: append(slices.Clone(ro), options...)})
+	}
+	for _, m := range launch.Mounts {
+		bind(m.Source, m.Destination)
+	}
+	if n.cfg.CLI != "" {
+		bind(n.cfg.CLI, cliPath)
+	}
+	bind(s.path("secrets"), SecretsPath, "noexec")
+	bind(s.path("input"), filepath.Dir(InputPath), "noexec")
+	for _, f := range etcFiles {
+		bind(s.path("etc", f), "/etc/"+f, "noexec")
+	}
+	if s.spec.Files {
+		// A slave of the node's own mount: what the node mounts there later appears inside.
+		ms = append(ms, specs.Mount{Destination: WorkspacePath, Type: "bind", Source: s.path("workspace"), Options: []string{"rbind", "rslave", "nosuid", "nodev"}})
+	} else {
+		ms = append(ms, Scratch{Path: WorkspacePath, Bytes: s.spec.Resources.DiskBytes, Mode: "0755", Options: []string{"nosuid", "nodev"}, Payload: true}.mount(s.spec.Resources.DiskBytes))
+	}
+	return ms
+}
+
+// mount of a tmpfs. The number of files in it is bounded as well: each costs the kernel 1 KiB.
+func (t Scratch) mount(disk int64) specs.Mount {
+	size := min(t.Bytes, disk)
+	options := append(slices.Clone(t.Options), "mode="+t.Mode, fmt.Sprintf("size=%d", size), fmt.Sprintf("nr_inodes=%d", max(1024, size>>12)))
+	if t.Payload {
+		options = append(options, fmt.Sprintf("uid=%d", PayloadUID), fmt.Sprintf("gid=%d", PayloadGID))
+	}
+	return specs.Mount{Destination: t.Path, Type: "tmpfs", Source: "tmpfs", Options: options}
+}
+
+// etcFiles are replaced in every sandbox: those of the image are of the machine that built it.
+var etcFiles = []string{"hosts", "hostname", "resolv.conf"}
+
+// etc is the content of one of them.
+func (s Spec) etc(file string) string {
+	switch file {
+	case "hosts":
+		return strings.Join([]string{"127.0.0.1\tlocalhost " + s.hostname(), "::1\tlocalhost", ""}, "\n")
+	case "hostname":
+		return s.hostname() + "\n"
+	}
+	return "" // no name server: there is no network
+}
