@@ -1,10 +1,20 @@
 module github.com/weftmesh/weft/tools
 
-go 1.26
+go 1.26.0
 
 require (
 	github.com/weftmesh/weft/pkg v0.0.0
 	github.com/weftmesh/weft/schemas v0.0.0
+)
+
+require (
+	github.com/google/go-containerregistry v0.22.1 // indirect
+	github.com/klauspost/compress v1.20.3 // indirect
+	github.com/opencontainers/go-digest v1.0.0 // indirect
+	github.com/opencontainers/image-spec v1.1.1 // indirect
+	github.com/stretchr/testify v1.12.1 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+	golang.org/x/term v0.47.0 // indirect
 )
 
 replace (

@@ -45,10 +45,10 @@ func home() string {
 // The error says what was found instead and which command gets the program;
 // errors.Is(err, fs.ErrNotExist) holds.
 func Find(name string) (string, error) {
-	if path, ok := os.LookupEnv(variable(name)); ok && path != "" {
+	if path, ok := os.LookupEnv(Variable(name)); ok && path != "" {
 		abs, err := executable(path)
 		if err != nil {
-			return "", &missing{name, fmt.Sprintf("%s names %s: %v", variable(name), path, err), "correct or unset " + variable(name)}
+			return "", &missing{name, fmt.Sprintf("%s names %s: %v", Variable(name), path, err), "correct or unset " + Variable(name)}
 		}
 		return abs, nil
 	}
@@ -79,8 +79,8 @@ func Image(name string) (string, error) {
 	return path, nil
 }
 
-// variable is the environment variable that overrides where a program is.
-func variable(name string) string {
+// Variable returns the name of the environment variable that overrides where a program is.
+func Variable(name string) string {
 	return "WEFT_" + strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(name)) + "_BIN"
 }
 

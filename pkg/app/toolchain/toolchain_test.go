@@ -32,7 +32,7 @@ func machine(t *testing.T) (cache, path string) {
 	require.NoError(t, os.Symlink("/bin/cat", filepath.Join(tools, "cat")))
 	t.Setenv("PATH", path+":"+tools)
 	for name := range programs {
-		t.Setenv(variable(name), "")
+		t.Setenv(Variable(name), "")
 	}
 	return cache, path
 }

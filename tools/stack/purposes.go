@@ -1,0 +1,72 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weftmesh/weft/tools/stack/internal/provision"
+)
+
+// purpose is something that a person wants to do, and what it takes.
+type purpose struct {
+	name   string
+	aim    string   // completes "everything for …"
+	stages []string // in the order in which people see them
+	// packages that the purpose itself uses, whatever else is there already.
+	packages []string
+}
+
+var (
+	// running needs mkfs.ext4 and mount for workspaces under a hard quota.
+	running = []string{"e2fsprogs", "mount"}
+	// testing needs a C compiler for the race detector.
+	testing = append([]string{"gcc", "libc6-dev"}, running...)
+)
+
+var purposes = []purpose{
+	{"demo", "the demo", []string{"packages", "containerd", "runc", "openbao", "base", "python"}, running},
+	{"bench", "the benchmarks", []string{"packages", "containerd", "runc", "openbao", "base", "python"}, running},
+	{"test", "the tests", []string{"packages", "containerd", "runc", "openbao", "base", "python", "ferretdb"}, testing},
+	{"all", "every make command", []string{"packages", "containerd", "runc", "openbao", "base", "python", "ferretdb"}, testing},
+}
+
+func findPurpose(name string) (purpose, error) {
+	var names []string
+	for _, p := range purposes {
+		if p.name == name {
+			return p, nil
+		}
+		names = append(names, p.name)
+	}
+	return purpose{}, fmt.Errorf("-for %q is unknown; it is one of %s", name, strings.Join(names, ", "))
+}
+
+// plan returns the purpose's stages. Its packages are those that the purpose uses and those that
+// the stages still to be made are made with: what is there already needs no compiler.
+func (p purpose) plan(c catalog, there func(provision.Stage) bool) []provision.Stage {
+	needed := slices.Clone(p.packages)
+	var stages []provision.Stage
+	for _, name := range p.stages[1:] {
+		stage := c.stages[name]
+		if !there(stage) {
+			needed = append(needed, c.madeWith[name]...)
+		}
+		stages = append(stages, stage)
+	}
+	slices.Sort(needed)
+	return append([]provision.Stage{packagesStage(slices.Compact(needed))}, stages...)
+}
+
+// rounded shows a time as people say it.
+func rounded(d time.Duration) string {
+	switch {
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%.0f s", d.Seconds())
+	}
+	d = d.Round(time.Second)
+	return fmt.Sprintf("%d:%02d min", int(d.Minutes()), int(d.Seconds())%60)
+}
