@@ -252,3 +252,9 @@ type Change struct {
 type RestoreRequest struct {
 	Snapshot string `json:"snapshot"`
 }
+
+// DeleteWorkspace removes everything of a workspace; an empty Workspace, of the whole tenant.
+type DeleteWorkspace struct {
+	Tenant    string `json:"tenant"`
+	Workspace string `json:"workspace,omitempty"`
+}

@@ -167,3 +167,9 @@ type VerifyRequest struct {
 type VerifyReply struct {
 	Valid bool `json:"valid"`
 }
+
+// DeleteWorkspace removes everything of a workspace; an empty Workspace, of the whole tenant.
+type DeleteWorkspace struct {
+	Tenant    string `json:"tenant"`
+	Workspace string `json:"workspace,omitempty"`
+}

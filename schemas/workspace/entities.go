@@ -35,3 +35,7 @@ const (
 	SandboxRunning  = "running"
 	SandboxStopped  = "stopped"
 )
+
+// LabelNode is the label of a workspace that names the only node on which its tasks run, as where that
+// node holds its files.
+const LabelNode = "weft.dev/node"
