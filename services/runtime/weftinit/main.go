@@ -1,0 +1,128 @@
+package weftinit
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weftmesh/weft/schemas"
+	"github.com/weftmesh/weft/services/runtime/supervisor/wire"
+)
+
+// config is what the node told process 1 by its arguments.
+type config struct {
+	sandbox  string
+	run      string // directory with the socket and the key
+	forwards []forwardSpec
+	memory   int  // bytes that all rings together may grow to
+	seccomp  bool // only tests on a bare host switch it off
+}
+
+type forwardSpec struct{ name, addr string }
+
+// Names inside the run directory.
+const (
+	SocketName = "sock"
+	KeyName    = "key"
+)
+
+// Main is weft-init: it gives the exit code. When the program was called as the exec trampoline it
+// becomes the program that it was to start.
+func Main(args []string, stderr io.Writer) int {
+	if len(args) > 0 && args[0] == trampolineName {
+		return trampoline(args[1:])
+	}
+	cfg, err := parse(args, stderr)
+	if err != nil {
+		fmt.Fprintln(stderr, "weft-init:", err)
+		return 2
+	}
+	if err := run(cfg); err != nil {
+		fmt.Fprintln(stderr, "weft-init:", err)
+		return 1
+	}
+	return 0
+}
+
+func parse(args []string, stderr io.Writer) (config, error) {
+	cfg := config{}
+	fs := flag.NewFlagSet("weft-init", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	fs.StringVar(&cfg.sandbox, "sandbox", "", "the sandbox's id")
+	fs.StringVar(&cfg.run, "run", "/.weft/run", "directory with the node's socket and the key")
+	fs.IntVar(&cfg.memory, "rings", 64<<20, "bytes that all output rings together may grow to")
+	fs.BoolVar(&cfg.seccomp, "seccomp", true, "install the system call filter")
+	fs.Func("forward", "name=address to listen at for the node (repeatable)", func(s string) error {
+		name, addr, ok := strings.Cut(s, "=")
+		if !ok || name == "" || addr == "" {
+			return errors.New("want name=address")
+		}
+		cfg.forwards = append(cfg.forwards, forwardSpec{name, addr})
+		return nil
+	})
+	if len(args) > 0 {
+		args = args[1:]
+	}
+	if err := fs.Parse(args); err != nil {
+		return cfg, err
+	}
+	return cfg, schemas.CheckID("sandbox", cfg.sandbox)
+}
+
+// run is process 1's life. Its order matters: all that needs privileges comes first, then they go,
+// then the filter comes, and only then the node is dialled, so that nothing runs before.
+func run(cfg config) error {
+	debug.SetGCPercent(50)
+	debug.SetMemoryLimit(48 << 20)
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("PR_SET_DUMPABLE: %w", err)
+	}
+	key, err := readKey(cfg.run + "/" + KeyName)
+	if err != nil {
+		return err
+	}
+	if os.Getpid() != 1 {
+		// Outside a container, as a child of a test: orphans come to us all the same.
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+			return fmt.Errorf("PR_SET_CHILD_SUBREAPER: %w", err)
+		}
+	}
+	if err := loopbackUp(); err != nil {
+		return err
+	}
+	s := newSupervisor(cfg)
+	if err := s.listenForwards(cfg.forwards); err != nil {
+		return err
+	}
+	if err := harden(cfg.seccomp); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	go s.reaper.run()
+	s.serve(ctx, cfg.run+"/"+SocketName, cfg.sandbox, key)
+	s.killAll(0)
+	return nil
+}
+
+func readKey(path string) (key wire.Key, err error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return key, fmt.Errorf("the node's key: %w", err)
+	}
+	if len(b) != len(key) {
+		return key, fmt.Errorf("the node's key has %d bytes, not %d", len(b), len(key))
+	}
+	copy(key[:], b)
+	clear(b)
+	return key, nil
+}

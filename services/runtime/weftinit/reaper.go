@@ -1,0 +1,113 @@
+package weftinit
+
+import (
+	"errors"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ended is what wait4 says of a child.
+type ended struct {
+	status unix.WaitStatus
+	usage  unix.Rusage
+	at     time.Time
+}
+
+// reaper is the only one in this program that waits for children. os/exec would compete with it for
+// the same statuses, so it is not used anywhere: whatever is forked is forked by fork.
+type reaper struct {
+	mu       sync.Mutex // held while forking, so that no status arrives before its owner is known
+	owners   map[int]chan<- ended
+	forked   chan struct{} // wakes run after a time without any child
+	oomScore *os.File      // /proc/self/oom_score_adj
+}
+
+// payloadOOMScore makes the kernel end payload before process 1, whose end would be that of all.
+const payloadOOMScore = "500"
+
+func newReaper() *reaper {
+	r := &reaper{owners: map[int]chan<- ended{}, forked: make(chan struct{}, 1)}
+	if f, err := os.OpenFile("/proc/self/oom_score_adj", os.O_RDWR, 0); err == nil {
+		r.oomScore = f
+	}
+	return r
+}
+
+// fork starts a child; owner, which must have room for one, gets its end.
+func (r *reaper) fork(path string, argv []string, attr *syscall.ProcAttr, owner chan<- ended) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	restore := r.raiseOOMScore()
+	pid, err := syscall.ForkExec(path, argv, attr)
+	restore()
+	if err != nil {
+		return 0, err
+	}
+	r.owners[pid] = owner
+	select {
+	case r.forked <- struct{}{}:
+	default:
+	}
+	return pid, nil
+}
+
+// raiseOOMScore sets the score that a child inherits. A process may raise its own and lower it again
+// to where it was.
+func (r *reaper) raiseOOMScore() (restore func()) {
+	if r.oomScore == nil {
+		return func() {}
+	}
+	var buf [16]byte
+	n, err := r.oomScore.ReadAt(buf[:], 0)
+	if n == 0 && err != nil {
+		return func() {}
+	}
+	before := string(buf[:n])
+	if _, err := r.oomScore.WriteAt([]byte(payloadOOMScore), 0); err != nil {
+		return func() {}
+	}
+	return func() { _, _ = r.oomScore.WriteAt([]byte(before), 0) }
+}
+
+// signal sends to a child that was not reaped yet; its pid can't be another's meanwhile.
+func (r *reaper) signal(pid int, sig syscall.Signal) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.owners[pid]; !ok {
+		return unix.ESRCH
+	}
+	return unix.Kill(pid, sig)
+}
+
+// run reaps for ever: children of ours, whose owners get their status, and orphans.
+func (r *reaper) run() {
+	sigchld := make(chan os.Signal, 1)
+	signal.Notify(sigchld, syscall.SIGCHLD)
+	for {
+		var e ended
+		pid, err := unix.Wait4(-1, &e.status, 0, &e.usage)
+		switch {
+		case errors.Is(err, unix.ECHILD):
+			select {
+			case <-r.forked:
+			case <-sigchld:
+			}
+			continue
+		case err != nil: // EINTR
+			continue
+		}
+		e.at = time.Now()
+		r.mu.Lock()
+		owner := r.owners[pid]
+		delete(r.owners, pid)
+		r.mu.Unlock()
+		if owner != nil {
+			owner <- e
+		}
+	}
+}
