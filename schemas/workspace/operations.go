@@ -287,9 +287,10 @@ type Heartbeat struct {
 // NodeRecord is the record of a node, entity "node" of tenant "system", workspace "-".
 type NodeRecord struct {
 	Heartbeat
-	State  string    `json:"state"` // ready, draining, lost
-	SeenAt time.Time `json:"seen_at"`
-	Reason string    `json:"reason,omitempty"` // why it takes nothing new: drained, disk nearly full, no heartbeat
+	State   string    `json:"state"`             // ready, draining, lost
+	Drained bool      `json:"drained,omitempty"` // by the operator, until undone
+	SeenAt  time.Time `json:"seen_at"`
+	Reason  string    `json:"reason,omitempty"` // why it takes nothing new: drained, disk nearly full, no heartbeat
 }
 
 // Sandbox is the record of an interactive sandbox, entity "sandbox". Events: creating, running, stopped.
@@ -328,6 +329,36 @@ type TenantPut struct {
 	Tenant    Tenant `json:"tenant"`
 	Account   string `json:"account"` // public key of the NATS account
 	AgentSeed string `json:"agent_seed"`
+}
+
+// NodeDrain makes a node take nothing new, or with Undo take work again. What it runs goes on.
+type NodeDrain struct {
+	Name string `json:"name"`
+	Undo bool   `json:"undo,omitempty"`
+}
+
+// DeleteWorkspace asks a service to remove all that it has of a workspace ("-": of the tenant as a whole).
+// Asked again it does no harm.
+type DeleteWorkspace struct {
+	Tenant    string `json:"tenant"`
+	Workspace string `json:"workspace"`
+}
+
+// DLQList pages through dead letters, oldest first. Tenant and Consumer are filters.
+type DLQList struct {
+	List
+	Tenant   string `json:"tenant,omitempty"`
+	Consumer string `json:"consumer,omitempty"`
+}
+
+// DLQRef names dead letters by sequence.
+type DLQRef struct {
+	Sequences []uint64 `json:"sequences"`
+}
+
+// DLQDone says how many were redriven or dropped; one that is no longer there is not counted.
+type DLQDone struct {
+	Done int `json:"done"`
 }
 
 // DeadLetter is a message that could not be decoded or delivered.
