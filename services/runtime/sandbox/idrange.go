@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/weftmesh/weft/pkg/fault"
 )
 
@@ -34,6 +36,11 @@ type idRange int
 
 // first is the host's id of id 0 inside.
 func (r idRange) first() uint32 { return rangeFirst + uint32(r)*rangeSize }
+
+// mapping of all ids inside to the range.
+func (r idRange) mapping() []specs.LinuxIDMapping {
+	return []specs.LinuxIDMapping{{ContainerID: 0, HostID: r.first(), Size: rangeSize}}
+}
 
 func openRanges(dir string) (*ranges, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -56,6 +56,9 @@ func (n *Node) oci(s *Sandbox, l Level, launch supervisor.Launch) *specs.Spec {
 				{Type: specs.MountNamespace}, {Type: specs.PIDNamespace}, {Type: specs.IPCNamespace},
 				{Type: specs.UTSNamespace}, {Type: specs.CgroupNamespace},
 			},
+			// What the namespace at the path has. containerd opens the container's directory to its root
+			// user by them; runc only compares.
+			UIDMappings: s.ids.mapping(), GIDMappings: s.ids.mapping(),
 			Resources: &specs.LinuxResources{
 				Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}},
 				Memory:  limits,

@@ -75,8 +75,9 @@ func openDaemon(ctx context.Context, cfg Config) (*daemon, error) {
 	if n := len(d.socket()) + len(".ttrpc"); n > 107 {
 		return nil, fault.New(fault.Invalid, "the run directory %s is too long for a unix socket; choose a shorter one", cfg.RunDir)
 	}
-	for _, dir := range []string{cfg.Dir, cfg.RunDir, filepath.Join(cfg.RunDir, "shims")} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
+	// A sandbox's root user is nobody on the host, and still walks to its root file system on its own feet.
+	for dir, mode := range map[string]os.FileMode{cfg.Dir: 0o711, cfg.RunDir: 0o711, filepath.Join(cfg.RunDir, "shims"): 0o700} {
+		if err := errors.Join(os.MkdirAll(dir, mode), os.Chmod(dir, mode)); err != nil {
 			return nil, fault.Wrap(err, fault.Unavailable, "the engine's directory %s cannot be made", dir)
 		}
 	}

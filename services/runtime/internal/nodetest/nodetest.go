@@ -1,0 +1,158 @@
+// Package nodetest gives tests a machine to make sandboxes on: a private containerd with runc, a
+// weft-init built from this tree, and the template images. All of it is gone when the tests are.
+package nodetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weftmesh/weft/pkg/app/toolchain"
+	"github.com/weftmesh/weft/services/runtime/internal/containerd"
+)
+
+// Machine is what sandboxes are made on.
+type Machine struct {
+	DataDir, RunDir string
+	Init            string
+	Config          containerd.Config
+
+	missing error
+}
+
+// Main runs a package's tests on one Machine and takes it away. Call it from TestMain with the
+// package's variable for the Machine; leaks is run at the very end.
+func Main(m *testing.M, machine **Machine, leaks func() error) int {
+	mm, err := start()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	*machine = mm
+	code := m.Run()
+	if err := errors.Join(mm.stop(), leaks()); err != nil {
+		fmt.Fprintln(os.Stderr, "after the tests:", err)
+		return max(code, 1)
+	}
+	return code
+}
+
+func start() (*Machine, error) {
+	m := &Machine{}
+	if os.Geteuid() != 0 {
+		m.missing = errors.New("sandboxes need root")
+		return m, nil
+	}
+	tools := map[string]string{}
+	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "runc"} {
+		path, err := toolchain.Find(name)
+		if err != nil {
+			m.missing = err
+			return m, nil
+		}
+		tools[name] = path
+	}
+	image, err := toolchain.Image("base")
+	if err != nil {
+		m.missing = err
+		return m, nil
+	}
+	// Not below /tmp, which may be a tmpfs: overlayfs wants a disk for its upper layers.
+	if m.DataDir, err = os.MkdirTemp("/var/tmp", "weft-test-"); err != nil {
+		return nil, err
+	}
+	if m.RunDir, err = os.MkdirTemp("/run", "weft-test-"); err != nil {
+		return nil, err
+	}
+	m.Init = filepath.Join(m.DataDir, "weft-init")
+	if err := Build(m.Init, "github.com/weftmesh/weft/services/cmd/weft-init"); err != nil {
+		return nil, err
+	}
+	m.Config = containerd.Config{
+		Dir: filepath.Join(m.DataDir, "containerd"), RunDir: m.RunDir,
+		Containerd: tools["containerd"], Shim: tools["containerd-shim-runc-v2"], Runc: tools["runc"],
+		ImageDirs: []string{filepath.Dir(image)}, Log: Log(),
+	}
+	return m, nil
+}
+
+// Build makes a static binary of a package.
+func Build(path, pkg string) error {
+	cmd := exec.Command("go", "build", "-o", path, pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w: %s", pkg, err, out)
+	}
+	return os.Chmod(path, 0o755)
+}
+
+// Log is for what is under test: shown with WEFT_TEST_LOG=1.
+func Log() *slog.Logger {
+	if os.Getenv("WEFT_TEST_LOG") == "" {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// Need skips the test where something is missing, or fails it under WEFT_TEST_REQUIRE=1.
+func (m *Machine) Need(t testing.TB) {
+	t.Helper()
+	if m.missing == nil {
+		return
+	}
+	if os.Getenv("WEFT_TEST_REQUIRE") == "1" {
+		t.Fatalf("%v", m.missing)
+	}
+	t.Skipf("%v (make setup gets what is missing)", m.missing)
+}
+
+// Engine opens the machine's containerd, for the time of the test.
+func (m *Machine) Engine(t testing.TB) *containerd.Engine {
+	t.Helper()
+	m.Need(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	e, err := containerd.Open(ctx, m.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+// stop ends containerd and removes all directories. What is still there then was left by the tests.
+func (m *Machine) stop() error {
+	if m.missing != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var errs []error
+	if e, err := containerd.Open(ctx, m.Config); err == nil {
+		errs = append(errs, e.Stop(ctx))
+	} else {
+		errs = append(errs, err)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	errs = append(errs, err)
+	for line := range strings.Lines(string(mounts)) {
+		f := strings.Fields(line)
+		if strings.HasPrefix(f[4], m.RunDir) || strings.HasPrefix(f[4], m.DataDir) {
+			errs = append(errs, fmt.Errorf("the tests left a mount at %s", f[4]), unix.Unmount(f[4], unix.MNT_DETACH))
+		}
+	}
+	return errors.Join(append(errs, os.RemoveAll(m.DataDir), os.RemoveAll(m.RunDir))...)
+}
