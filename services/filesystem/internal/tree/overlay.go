@@ -1,0 +1,357 @@
+package tree
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weftmesh/weft/pkg/app/failpoint"
+	"github.com/weftmesh/weft/schemas"
+	"github.com/weftmesh/weft/services/filesystem/internal/chunks"
+	"github.com/weftmesh/weft/services/filesystem/internal/dirs"
+	"github.com/weftmesh/weft/services/filesystem/internal/manifest"
+)
+
+// ErrNoOverlay says that this node has no overlay of that sandbox.
+var ErrNoOverlay = errors.New("no overlay of this sandbox")
+
+// Points at which a test ends the process.
+var (
+	afterRecord = failpoint.Register("filesystem.overlay.after-record")
+	afterVolume = failpoint.Register("filesystem.overlay.after-volume")
+	afterMount  = failpoint.Register("filesystem.overlay.after-mount")
+	midRemove   = failpoint.Register("filesystem.overlay.mid-remove")
+)
+
+// Overlay is what overlay.json says of one sandbox's view.
+type Overlay struct {
+	Tenant    string    `json:"tenant"`
+	Workspace string    `json:"workspace"`
+	Owner     string    `json:"owner"`
+	Attempt   int       `json:"attempt"`
+	Sandbox   string    `json:"sandbox"`
+	Base      string    `json:"base"`     // snapshot
+	Manifest  string    `json:"manifest"` // of the base
+	ReadOnly  bool      `json:"readonly,omitempty"`
+	DiskBytes int64     `json:"disk_bytes"`
+	IDBase    uint32    `json:"id_base"` // host id to which container id 0 maps
+	Layers    []string  `json:"layers"`  // ids, the uppermost first
+	At        time.Time `json:"at"`
+	Ready     bool      `json:"ready"`
+}
+
+// Trees is the part of the data directory that holds layers and overlays. One process uses it.
+type Trees struct {
+	data string // absolute
+	vol  *volumes
+	maps idmaps
+
+	mu     sync.Mutex
+	spaces map[string]*layers // by tenant/workspace
+}
+
+// Open takes data, an absolute path without symlinks, into use. Overlays of an earlier process stay as they are.
+func Open(data string) (*Trees, error) {
+	vol, err := newVolumes(filepath.Join(data, "volumes"))
+	if err != nil {
+		return nil, err
+	}
+	if longest := (len(data) + 80) * (maxChain + 3); longest > 4000 {
+		return nil, fmt.Errorf("data directory %s is too long a path: overlayfs takes 4096 bytes for all layers", data)
+	}
+	for _, d := range []string{"layers", "overlays"} {
+		if err := os.MkdirAll(filepath.Join(data, d), 0o711); err != nil {
+			return nil, err
+		}
+	}
+	return &Trees{data: data, vol: vol, spaces: map[string]*layers{}}, nil
+}
+
+// Close releases what this process holds. Overlays stay mounted.
+func (t *Trees) Close() { t.maps.close() }
+
+func (t *Trees) dir(sandbox string) string { return filepath.Join(t.data, "overlays", sandbox) }
+
+// Path is what the runtime mounts into the sandbox.
+func (t *Trees) Path(sandbox string) string { return filepath.Join(t.dir(sandbox), "files") }
+
+// Space is where a workspace's trees come from.
+type Space struct {
+	Tenant, Workspace string
+	Tree              *manifest.Tree
+	Source            manifest.Source
+}
+
+func (t *Trees) layers(s Space) (*layers, error) {
+	key := s.Tenant + "/" + s.Workspace
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l := t.spaces[key]; l != nil {
+		return l, nil
+	}
+	l, err := openLayers(filepath.Join(t.data, "layers", s.Tenant, s.Workspace), s.Tree, s.Source)
+	if err == nil {
+		t.spaces[key] = l
+	}
+	return l, err
+}
+
+// Prepare makes and mounts an overlay over the manifest root. Asked again for one that is ready it changes nothing. A half-made
+// one is made afresh: nobody has seen it.
+func (t *Trees) Prepare(ctx context.Context, s Space, o Overlay, root chunks.Hash) (Overlay, error) {
+	if err := schemas.CheckID("sandbox", o.Sandbox); err != nil {
+		return o, err
+	}
+	if have, err := t.Get(o.Sandbox); err == nil && have.Ready {
+		at, err := mountsBelow(t.Path(o.Sandbox))
+		if err != nil || len(at) > 0 {
+			return have, err
+		}
+	}
+	if err := t.Remove(o.Sandbox); err != nil {
+		return o, err
+	}
+	l, err := t.layers(s)
+	if err != nil {
+		return o, err
+	}
+	if o.Layers, err = l.ensure(root); err != nil {
+		return o, err
+	}
+	o.Manifest = root.String()
+	if err := t.build(ctx, l, &o); err != nil {
+		return o, errors.Join(err, t.Remove(o.Sandbox))
+	}
+	return o, nil
+}
+
+func (t *Trees) build(ctx context.Context, l *layers, o *Overlay) error {
+	dir := t.dir(o.Sandbox)
+	for _, d := range []string{"", "files", "lower", "upper", "disk"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o711); err != nil {
+			return err
+		}
+	}
+	if err := t.write(*o); err != nil {
+		return err
+	}
+	failpoint.Hit(afterRecord)
+	if !o.ReadOnly {
+		if err := t.volume(ctx, *o); err != nil {
+			return err
+		}
+	}
+	failpoint.Hit(afterVolume)
+	if err := t.maps.withMap(o.IDBase, func(ns int) error { return t.mount(ns, l.dir, *o) }); err != nil {
+		return err
+	}
+	failpoint.Hit(afterMount)
+	o.Ready = true
+	return t.write(*o)
+}
+
+// volume makes the writable part: upper holds what the sandbox changes, work is overlayfs's own.
+func (t *Trees) volume(ctx context.Context, o Overlay) error {
+	dir := t.dir(o.Sandbox)
+	image := filepath.Join(dir, "disk.img")
+	if err := t.vol.create(ctx, image, o.DiskBytes); err != nil {
+		return err
+	}
+	if err := mountVolume(image, filepath.Join(dir, "disk")); err != nil {
+		return err
+	}
+	d, err := dirs.Open(filepath.Join(dir, "disk"))
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	for _, name := range []string{"upper", "work"} {
+		sub, err := d.Mkdir(name)
+		if err != nil {
+			return err
+		}
+		switch {
+		case name == "upper":
+			err = sub.MetaSelf(0o755, Owner, Owner)
+		case o.IDBase == 0: // host root then is OwnerBase on disk
+			err = sub.MetaSelf(0o700, OwnerBase, OwnerBase)
+		}
+		if err := errors.Join(err, sub.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mount puts the overlay together. The idmapped mounts of its parts are gone when it returns: overlayfs keeps clones of its own.
+func (t *Trees) mount(ns int, layersDir string, o Overlay) (err error) {
+	dir := t.dir(o.Sandbox)
+	files, lower, upper := filepath.Join(dir, "files"), filepath.Join(dir, "lower"), filepath.Join(dir, "upper")
+	if o.ReadOnly && len(o.Layers) == 1 { // overlayfs wants two layers or an upper one
+		return mountMapped(ns, filepath.Join(layersDir, o.Layers[0], "root"), files, true)
+	}
+	if err := mountMapped(ns, layersDir, lower, true); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unix.Unmount(lower, unix.MNT_DETACH)) }()
+	var parts []string
+	for _, id := range o.Layers {
+		parts = append(parts, filepath.Join(lower, id, "root"))
+	}
+	opts := "lowerdir=" + strings.Join(parts, ":") + ",index=off,metacopy=off,xino=off"
+	flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOATIME)
+	if o.ReadOnly {
+		opts += ",redirect_dir=nofollow"
+		flags |= unix.MS_RDONLY
+	} else {
+		if err := mountMapped(ns, filepath.Join(dir, "disk"), upper, false); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, unix.Unmount(upper, unix.MNT_DETACH)) }()
+		// volatile: nobody's fsync in the sandbox has to wait for the disk, because nothing of an overlay outlives the machine.
+		// redirect_dir: renaming a directory of the base works, as it would on any disk.
+		opts += ",redirect_dir=on,volatile,upperdir=" + filepath.Join(upper, "upper") + ",workdir=" + filepath.Join(upper, "work")
+	}
+	if err := unix.Mount("weft-"+o.Sandbox, files, "overlay", flags, opts); err != nil {
+		return fmt.Errorf("mount overlay (it takes Linux 5.19 or newer): %w", err)
+	}
+	return nil
+}
+
+func (t *Trees) write(o Overlay) error {
+	b, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(t.dir(o.Sandbox), "overlay.json")
+	if err := os.WriteFile(path+".tmp", b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".tmp", path)
+}
+
+// Get reads what is known of a sandbox's overlay.
+func (t *Trees) Get(sandbox string) (Overlay, error) {
+	var o Overlay
+	if err := schemas.CheckID("sandbox", sandbox); err != nil {
+		return o, err
+	}
+	b, err := os.ReadFile(filepath.Join(t.dir(sandbox), "overlay.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return o, ErrNoOverlay
+	}
+	if err != nil {
+		return o, err
+	}
+	if err := json.Unmarshal(b, &o); err != nil || o.Sandbox != sandbox {
+		return o, fmt.Errorf("%s/overlay.json can't be read: %w", t.dir(sandbox), err)
+	}
+	return o, nil
+}
+
+// List gives the sandboxes that have an overlay here, also half-made and half-removed ones.
+func (t *Trees) List() ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(t.data, "overlays"))
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, e := range entries {
+		if schemas.CheckID("sandbox", e.Name()) == nil {
+			out = append(out, e.Name())
+		}
+	}
+	return out, nil
+}
+
+// Upper opens what the sandbox changed.
+func (t *Trees) Upper(sandbox string) (*dirs.Dir, error) {
+	if _, err := t.Get(sandbox); err != nil {
+		return nil, err
+	}
+	disk := filepath.Join(t.dir(sandbox), "disk")
+	at, err := mountsBelow(disk)
+	if err != nil {
+		return nil, err
+	}
+	if len(at) == 0 {
+		return nil, fmt.Errorf("%w: its disk is not mounted", ErrNoOverlay)
+	}
+	d, err := dirs.Open(disk)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	return d.Sub("upper")
+}
+
+// Remove unmounts an overlay and removes what it holds, in whatever state it is; none is no error. Only known names are removed, each by itself,
+// so that nothing below a mount could be hit.
+func (t *Trees) Remove(sandbox string) error {
+	if err := schemas.CheckID("sandbox", sandbox); err != nil {
+		return err
+	}
+	dir := t.dir(sandbox)
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := unmountBelow(dir); err != nil {
+		return err
+	}
+	failpoint.Hit(midRemove)
+	for _, name := range []string{"files", "lower", "upper", "disk", "disk.img", "overlay.json.tmp", "overlay.json", ""} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Prune removes layers of the workspace that no overlay and no next one needs.
+func (t *Trees) Prune(s Space) error {
+	l, err := t.layers(s)
+	if err != nil {
+		return err
+	}
+	sandboxes, err := t.List()
+	if err != nil {
+		return err
+	}
+	var keep []string
+	for _, id := range sandboxes {
+		o, err := t.Get(id)
+		if errors.Is(err, ErrNoOverlay) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if o.Tenant == s.Tenant && o.Workspace == s.Workspace && len(o.Layers) > 0 {
+			keep = append(keep, o.Layers[0])
+		}
+	}
+	return l.prune(keep)
+}
+
+// Forget removes a workspace's layers, or all of a tenant's if workspace is empty. Its overlays must be gone.
+func (t *Trees) Forget(tenant, workspace string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key := range t.spaces {
+		if key == tenant+"/"+workspace || workspace == "" && strings.HasPrefix(key, tenant+"/") {
+			delete(t.spaces, key)
+		}
+	}
+	return os.RemoveAll(filepath.Join(t.data, "layers", tenant, workspace))
+}
+
+func unixNano(ns int64) time.Time { return time.Unix(0, ns) }
