@@ -6,8 +6,7 @@
 //
 //	ferretdb -listen-addr 127.0.0.1:0 -sqlite-url file:/some/dir/
 //
-// The module stands
-// outside go.work because a workspace would unify its dependencies with ours.
+// The module stands outside go.work because a workspace would unify its dependencies with ours.
 package main
 
 import (

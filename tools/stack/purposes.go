@@ -19,17 +19,17 @@ type purpose struct {
 }
 
 var (
-	// running needs mkfs.ext4 and mount for workspaces under a hard quota.
-	running = []string{"e2fsprogs", "mount"}
-	// testing needs a C compiler for the race detector.
-	testing = append([]string{"gcc", "libc6-dev"}, running...)
+	// toRun has mkfs.ext4 and mount, for workspaces under a hard quota.
+	toRun = []string{"e2fsprogs", "mount"}
+	// toTest has a C compiler, for the race detector.
+	toTest = append([]string{"gcc", "libc6-dev"}, toRun...)
 )
 
 var purposes = []purpose{
-	{"demo", "the demo", []string{"packages", "containerd", "runc", "openbao", "base", "python"}, running},
-	{"bench", "the benchmarks", []string{"packages", "containerd", "runc", "openbao", "base", "python"}, running},
-	{"test", "the tests", []string{"packages", "containerd", "runc", "openbao", "base", "python", "ferretdb"}, testing},
-	{"all", "every make command", []string{"packages", "containerd", "runc", "openbao", "base", "python", "ferretdb"}, testing},
+	{"demo", "the demo", []string{"packages", "containerd", "runc", "openbao", "base", "python"}, toRun},
+	{"bench", "the benchmarks", []string{"packages", "containerd", "runc", "openbao", "base", "python"}, toRun},
+	{"test", "the tests", []string{"packages", "containerd", "runc", "openbao", "base", "python", "ferretdb"}, toTest},
+	{"all", "every make command", []string{"packages", "containerd", "runc", "openbao", "base", "python", "ferretdb"}, toTest},
 }
 
 func findPurpose(name string) (purpose, error) {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -221,6 +222,7 @@ func (t tree) bundle(to string) error {
 
 // add puts in what the recipe states itself.
 func (t tree) add(r Recipe) error {
+	t.addParents()
 	for _, dir := range intoUsr {
 		if t["/usr"+dir] != nil {
 			t[dir] = &file{header: tar.Header{Typeflag: tar.TypeSymlink, Mode: 0o777, Linkname: "usr" + dir}}
@@ -276,21 +278,20 @@ func (t tree) lines(name string) ([]string, error) {
 	return strings.Split(strings.TrimSpace(string(text)), "\n"), err
 }
 
+// addParents adds the directories that hold something but have no entry of their own.
+func (t tree) addParents() {
+	for _, name := range slices.Collect(maps.Keys(t)) {
+		for dir := path.Dir(name); dir != "/" && t[dir] == nil; dir = path.Dir(dir) {
+			t[dir] = &file{header: tar.Header{Typeflag: tar.TypeDir, Mode: 0o755}}
+		}
+	}
+}
+
 // write writes the tree in the order of its paths, with every directory before what is in it.
 func (t tree) write(out io.Writer) error {
-	var names []string
-	for name := range t {
-		for dir := path.Dir(name); dir != "/"; dir = path.Dir(dir) {
-			if t[dir] == nil {
-				names = append(names, dir)
-				t[dir] = &file{header: tar.Header{Typeflag: tar.TypeDir, Mode: 0o755}}
-			}
-		}
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	t.addParents()
 	w := tar.NewWriter(out)
-	for _, name := range slices.Compact(names) {
+	for _, name := range slices.Sorted(maps.Keys(t)) {
 		f := t[name]
 		h := f.header
 		h.Name, h.ModTime, h.Format = strings.TrimPrefix(name, "/"), epoch, tar.FormatPAX
