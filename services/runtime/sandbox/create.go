@@ -73,7 +73,7 @@ func (n *Node) create(ctx context.Context, s *Sandbox, level Level) error {
 // process leaves is found.
 func (n *Node) prepare(s *Sandbox) error {
 	for _, dir := range []string{"", "workspace", "secrets", "input", "etc"} {
-		if err := os.MkdirAll(s.path(dir), 0o711); err != nil {
+		if err := os.MkdirAll(s.path(dir), 0o755); err != nil {
 			return err
 		}
 	}

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -77,11 +78,23 @@ func sh(t testing.TB, s *Sandbox, script string) (supervisor.Exit, string) {
 	return r.Exit, string(r.Stdout) + string(r.Stderr)
 }
 
-func TestCreateExecDestroy(t *testing.T) {
-	n := newNode(t, machine.Engine(t))
-	s := create(t, n)
-	exit, out := sh(t, s, "id -u; cat /proc/self/status; ls -la /; mount")
-	t.Log(out)
-	require.Equal(t, 0, exit.Code, out)
-	require.NoError(t, s.Destroy(within(t, 20*time.Second)))
+func BenchmarkCreate(b *testing.B) {
+	n := newNode(b, machine.Engine(b))
+	require.NoError(b, n.Image(b.Context(), "base"))
+	var created, executed, destroyed []time.Duration
+	for b.Loop() {
+		at := time.Now()
+		s := create(b, n)
+		created = append(created, time.Since(at))
+		exit, _ := sh(b, s, "true")
+		executed = append(executed, time.Since(at))
+		require.Zero(b, exit.Code)
+		at = time.Now()
+		require.NoError(b, s.Destroy(b.Context()))
+		destroyed = append(destroyed, time.Since(at))
+	}
+	for what, d := range map[string][]time.Duration{"create": created, "first-command": executed, "destroy": destroyed} {
+		slices.Sort(d)
+		b.ReportMetric(float64(d[len(d)/2].Microseconds())/1000, what+"-ms")
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,9 +17,11 @@ import (
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"github.com/distribution/reference"
 	"github.com/opencontainers/image-spec/identity"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/sirupsen/logrus"
 
 	"github.com/weftmesh/weft/pkg/fault"
 )
@@ -195,13 +198,20 @@ func (e *Engine) forget(ctx context.Context, a archiveFile) error {
 func (e *Engine) pull(ctx context.Context, ref string) (Image, error) {
 	img, err := e.client.GetImage(ctx, ref)
 	if errdefs.IsNotFound(err) {
-		img, err = e.client.Pull(ctx, ref, client.WithPullUnpack, client.WithPullSnapshotter(Snapshotter))
+		img, err = e.client.Pull(quiet(ctx), ref, client.WithPullUnpack, client.WithPullSnapshotter(Snapshotter))
 	}
 	if err != nil {
 		return Image{}, fault.Wrap(diskFull(err), codeOf(err),
 			"image %s is not on this node and cannot be pulled; put an OCI archive into an image directory, or check the name and the network", clip(ref))
 	}
 	return e.unpacked(ctx, img)
+}
+
+// quiet keeps the client library from writing to our standard error; its errors are returned.
+func quiet(ctx context.Context) context.Context {
+	l := logrus.New()
+	l.SetOutput(io.Discard)
+	return log.WithLogger(ctx, logrus.NewEntry(l))
 }
 
 // unpacked unpacks img if it is not yet, and gives what a sandbox needs of it.

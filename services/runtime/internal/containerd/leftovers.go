@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/weftmesh/weft/services/runtime/internal/proc"
 )
@@ -76,13 +77,44 @@ func (e *Engine) KillIdleShims(ctx context.Context) ([]int, error) {
 		errs = append(errs, p.Wait(wait))
 		cancel()
 		for _, a := range listens {
-			if err := os.Remove(a); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				errs = append(errs, err)
-			}
+			errs = append(errs, ignoreMissing(os.Remove(a)))
 		}
 		killed = append(killed, p.PID)
 	}
-	return killed, errors.Join(errs...)
+	return killed, errors.Join(append(errs, e.removeStaleSockets(sockets))...)
+}
+
+// staleAfter is how old the socket file of a shim that has ended must be before it is removed; a
+// younger one may be about to be replaced.
+const staleAfter = time.Minute
+
+// removeStaleSockets deletes the socket files at which nobody listens: shims leave theirs.
+func (e *Engine) removeStaleSockets(sockets map[string]string) error {
+	dir := filepath.Join(e.cfg.RunDir, "shims")
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return ignoreMissing(err)
+	}
+	listening := map[string]bool{}
+	for _, path := range sockets {
+		listening[path] = true
+	}
+	var errs []error
+	for _, f := range files {
+		st, err := f.Info()
+		path := filepath.Join(dir, f.Name())
+		if err == nil && !listening[path] && time.Since(st.ModTime()) > staleAfter {
+			errs = append(errs, ignoreMissing(os.Remove(path)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // shimAddresses are the sockets at which containerd reaches the shims of its containers.

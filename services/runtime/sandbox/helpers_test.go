@@ -1,0 +1,5 @@
+package sandbox
+
+import "github.com/stretchr/testify/assert"
+
+type assertT = assert.CollectT
