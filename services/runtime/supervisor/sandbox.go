@@ -155,3 +155,14 @@ func (s *Sandbox) Dial(ctx context.Context, network, addr string) (net.Conn, err
 	}
 	return wire.NewConn(st.Stream), nil
 }
+
+// Disconnect breaks the connection of the moment; weft-init dials anew. Tests use it, and an operator
+// who suspects a connection to be stuck.
+func (s *Sandbox) Disconnect() {
+	s.mu.Lock()
+	session := s.session
+	s.mu.Unlock()
+	if session != nil {
+		_ = session.Close()
+	}
+}
