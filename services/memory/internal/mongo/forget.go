@@ -82,7 +82,7 @@ func (s *Store) DeleteTenant(ctx context.Context, tenant string) error {
 }
 
 func (s *Store) deleteAll(ctx context.Context, q bson.D) error {
-	return s.call(ctx, func(ctx context.Context) error {
+	return s.callFor(ctx, deleteTimeout, func(ctx context.Context) error {
 		defer s.recount()
 		for _, c := range []*mongo.Collection{s.items, s.tombstones, s.marks} {
 			if _, err := c.DeleteMany(ctx, q); err != nil {

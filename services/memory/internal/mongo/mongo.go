@@ -35,6 +35,8 @@ import (
 const (
 	// opTimeout ends a call whose caller set no earlier deadline.
 	opTimeout = 15 * time.Second
+	// deleteTimeout is that of deleting a workspace or a tenant, which takes as long as it has items.
+	deleteTimeout = time.Minute
 	// schemaVersion is that of the documents. A higher one in the database stops the start.
 	schemaVersion = 1
 	// defaultDatabase is used if the URL names none.
@@ -172,9 +174,13 @@ func (s *Store) Close() error {
 
 // call runs one operation with a deadline, and gives its failure a code.
 func (s *Store) call(ctx context.Context, f func(context.Context) error) error {
+	return s.callFor(ctx, opTimeout, f)
+}
+
+func (s *Store) callFor(ctx context.Context, most time.Duration, f func(context.Context) error) error {
 	s.calls.Add(1)
 	defer s.calls.Done()
-	ctx, cancel := context.WithTimeout(ctx, opTimeout)
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	return classify(ctx, f(ctx))
 }
