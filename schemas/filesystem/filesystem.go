@@ -53,6 +53,12 @@ type Head struct {
 	Task       string    `json:"task,omitempty"` // whose merge made it
 	Attempt    int       `json:"attempt,omitempty"`
 	UpdatedAt  time.Time `json:"updated_at"`
+	// What follows belongs to the snapshot that is the head, so that its record can be written after this one.
+	Parent       string   `json:"parent,omitempty"`
+	Message      string   `json:"message,omitempty"`
+	Principal    string   `json:"principal,omitempty"`
+	FilesChanged int      `json:"files_changed,omitempty"`
+	Conflicts    []string `json:"conflicts,omitempty"` // the first 1,000 paths of a merge that kept both versions
 }
 
 // Snapshot is the record of an immutable version, entity "snapshot".
@@ -68,6 +74,10 @@ type Snapshot struct {
 	Files     int       `json:"files"`
 	Bytes     int64     `json:"bytes"`
 	CreatedAt time.Time `json:"created_at"`
+	// Named says that somebody asked for it to be kept; others go when they are old.
+	Named        bool     `json:"named,omitempty"`
+	FilesChanged int      `json:"files_changed,omitempty"` // by the merge that made it
+	Conflicts    []string `json:"conflicts,omitempty"`
 }
 
 // Overlay is the record of a task's private view, entity "overlay", id the task's (or the sandbox's). It is the fence: a
@@ -80,6 +90,7 @@ type Overlay struct {
 	State    string    `json:"state"` // open, merged, discarded
 	Snapshot string    `json:"snapshot,omitempty"`
 	At       time.Time `json:"at"`
+	Merged   *Merged   `json:"merged,omitempty"` // what a merge answered; a repeat gets the same
 }
 
 // Prepare asks for a private overlay over the head, for one attempt or one interactive sandbox. Asked
@@ -90,8 +101,11 @@ type Prepare struct {
 	Owner     string `json:"owner"` // task id, or sandbox id
 	Attempt   int    `json:"attempt"`
 	Sandbox   string `json:"sandbox"`
-	Mode      string `json:"mode"` // private, readonly
-	DiskBytes int64  `json:"disk_bytes"`
+	Mode      string `json:"mode"`       // private, readonly
+	DiskBytes int64  `json:"disk_bytes"` // what the sandbox may write, a hard limit; 1 GiB if 0
+	// IDBase is the host's id that is id 0 in the sandbox. If it is given the service mounts the overlay for these ids and
+	// Path is ready to be bound as it is; if it is 0 Layers names the parts and the node mounts them.
+	IDBase uint32 `json:"id_base,omitempty"`
 }
 
 // Prepared is a directory on the node, owned on disk by a fixed uid, to be mounted with an id map. An
@@ -99,7 +113,7 @@ type Prepare struct {
 // parts and the node mounts it; Path is then not looked at.
 type Prepared struct {
 	Path   string  `json:"path"` // absolute, on the host
-	UID    uint32  `json:"uid"`  // owner on disk, of Path or of the lower layers
+	UID    uint32  `json:"uid"`  // owner on disk, of Path or of the lower layers; the host's id of the payload where IDBase was given
 	GID    uint32  `json:"gid"`
 	Layers *Layers `json:"layers,omitempty"`
 	Base   string  `json:"base"` // snapshot
@@ -140,6 +154,7 @@ type Merged struct {
 	FilesChanged int      `json:"files_changed"`
 	Conflicts    []string `json:"conflicts,omitempty"`
 	Artifact     string   `json:"artifact,omitempty"`
+	Skipped      []string `json:"skipped,omitempty"` // what can't be stored, with the reason: FIFOs, sockets, devices, names that are not UTF-8
 }
 
 // Discard throws an overlay away.
@@ -155,6 +170,8 @@ type Discard struct {
 type Held struct {
 	Node      string   `json:"node"`
 	Sandboxes []string `json:"sandboxes"`
+	// AsOf is when the node made the list, by its clock, which is also the service's. What was prepared later stays.
+	AsOf time.Time `json:"as_of"`
 }
 
 // Artifact is the record of what a task left for its owner, entity "artifact".
@@ -232,13 +249,16 @@ type SnapshotListReply struct {
 
 // DiffRequest compares two snapshots; an empty To is the head.
 type DiffRequest struct {
-	From string `json:"from"`
-	To   string `json:"to,omitempty"`
+	From   string `json:"from"`
+	To     string `json:"to,omitempty"`
+	Limit  int    `json:"limit,omitempty"` // 1 to 10,000, 1,000 if 0
+	Cursor string `json:"cursor,omitempty"`
 }
 
 // DiffReply lists what differs, sorted by path.
 type DiffReply struct {
 	Changes []Change `json:"changes"`
+	Cursor  string   `json:"cursor,omitempty"`
 }
 
 // Change is one path that differs.

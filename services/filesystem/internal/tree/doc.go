@@ -5,9 +5,11 @@
 // device, so that the sandbox gets ENOSPC when its quota is full and the node's disk does not. Mounts outlive this process; a
 // file beside each overlay says what it is, so the next process finds it.
 //
-// Owners. Everything on disk belongs to Owner, whatever sandbox wrote it. Layers and image are idmapped with the
-// sandbox's own range of ids and the overlay is mounted over those, because an overlay itself can't be idmapped. So
-// the runtime bind-mounts Overlay.Path as it is: container id 1000 owns every file in it.
+// Owners. Layers on disk belong to Owner, whatever sandbox wrote the files first. There are two ways to show them to a sandbox as
+// its own. Either the runtime idmaps the layers and mounts the overlay, which then writes into upper with the sandbox's host
+// ids; Parts says of what. Or Prepare does it: with Overlay.IDBase layers and disk are idmapped with the sandbox's range and the overlay is
+// mounted over those, because an overlay itself can't be idmapped; then Path is to be bound as it is, and upper belongs to
+// Owner, too. Reading the changes back never looks at owners.
 //
 // Needs Linux 5.19 (overlay over idmapped layers), loop devices, mkfs.ext4, and root.
 package tree

@@ -43,7 +43,7 @@ type Overlay struct {
 	Manifest  string    `json:"manifest"` // of the base
 	ReadOnly  bool      `json:"readonly,omitempty"`
 	DiskBytes int64     `json:"disk_bytes"`
-	IDBase    uint32    `json:"id_base"` // host id to which container id 0 maps
+	IDBase    uint32    `json:"id_base,omitempty"` // host id to which container id 0 maps; 0: it is not mounted here
 	Layers    []string  `json:"layers"`  // ids, the uppermost first
 	At        time.Time `json:"at"`
 	Ready     bool      `json:"ready"`
@@ -112,8 +112,7 @@ func (t *Trees) Prepare(ctx context.Context, s Space, o Overlay, root chunks.Has
 		return o, err
 	}
 	if have, err := t.Get(o.Sandbox); err == nil && have.Ready {
-		at, err := mountsBelow(t.Path(o.Sandbox))
-		if err != nil || len(at) > 0 {
+		if whole, err := t.mounted(have); err != nil || whole {
 			return have, err
 		}
 	}
@@ -134,6 +133,32 @@ func (t *Trees) Prepare(ctx context.Context, s Space, o Overlay, root chunks.Has
 	return o, nil
 }
 
+// mounted reports whether what Prepare mounted is still there: it is not after the machine was restarted.
+func (t *Trees) mounted(o Overlay) (bool, error) {
+	for name, want := range map[string]bool{"files": o.IDBase > 0, "disk": !o.ReadOnly} {
+		if !want {
+			continue
+		}
+		at, err := mountsBelow(filepath.Join(t.dir(o.Sandbox), name))
+		if err != nil || len(at) == 0 {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// Parts are what an overlay is mounted of, as absolute paths: the lower layers, the uppermost first, and where it is
+// not read-only, the upper and the work directory.
+func (t *Trees) Parts(o Overlay) (lower []string, upper, work string) {
+	for _, id := range o.Layers {
+		lower = append(lower, filepath.Join(t.data, "layers", o.Tenant, o.Workspace, id, "root"))
+	}
+	if !o.ReadOnly {
+		upper, work = filepath.Join(t.dir(o.Sandbox), "disk", "upper"), filepath.Join(t.dir(o.Sandbox), "disk", "work")
+	}
+	return lower, upper, work
+}
+
 func (t *Trees) build(ctx context.Context, l *layers, o *Overlay) error {
 	dir := t.dir(o.Sandbox)
 	for _, d := range []string{"", "files", "lower", "upper", "disk"} {
@@ -151,8 +176,10 @@ func (t *Trees) build(ctx context.Context, l *layers, o *Overlay) error {
 		}
 	}
 	failpoint.Hit(afterVolume)
-	if err := t.maps.withMap(o.IDBase, func(ns int) error { return t.mount(ns, l.dir, *o) }); err != nil {
-		return err
+	if o.IDBase > 0 {
+		if err := t.maps.withMap(o.IDBase, func(ns int) error { return t.mount(ns, l.dir, *o) }); err != nil {
+			return err
+		}
 	}
 	failpoint.Hit(afterMount)
 	o.Ready = true
@@ -179,11 +206,8 @@ func (t *Trees) volume(ctx context.Context, o Overlay) error {
 		if err != nil {
 			return err
 		}
-		switch {
-		case name == "upper":
+		if name == "upper" {
 			err = sub.MetaSelf(0o755, Owner, Owner)
-		case o.IDBase == 0: // host root then is OwnerBase on disk
-			err = sub.MetaSelf(0o700, OwnerBase, OwnerBase)
 		}
 		if err := errors.Join(err, sub.Close()); err != nil {
 			return err

@@ -133,7 +133,24 @@ func (f *fixture) prepare(root chunks.Hash, change ...func(*Overlay)) Overlay {
 	}
 	o, err := f.trees.Prepare(context.Background(), f.space, o, root)
 	require.NoError(f.t, err)
+	if o.IDBase == 0 {
+		f.mountParts(o)
+	}
 	return o
+}
+
+// mountParts does what a runtime does that mounts the overlay itself: the layers idmapped, the upper one handed to the host's ids.
+func (f *fixture) mountParts(o Overlay) {
+	lower, upper, work := f.trees.Parts(o)
+	require.NoError(f.t, os.Chown(upper, idBase+Payload, idBase+Payload))
+	for i, l := range lower {
+		at := filepath.Join(f.t.TempDir(), "lower")
+		require.NoError(f.t, os.Mkdir(at, 0o755))
+		require.NoError(f.t, f.trees.maps.withMap(idBase, func(ns int) error { return mountMapped(ns, l, at, true) }))
+		defer func() { require.NoError(f.t, unix.Unmount(at, 0)) }()
+		lower[i] = at
+	}
+	require.NoError(f.t, unix.Mount("overlay", f.trees.Path(o.Sandbox), "overlay", 0, fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,redirect_dir=on,index=off,metacopy=off,xino=off", strings.Join(lower, ":"), upper, work)))
 }
 
 // read gives what the sandbox made of root.
@@ -160,11 +177,9 @@ func (f *fixture) try(o Overlay, script string) (string, error) {
 	cmd := exec.Command("/bin/bash", "-ec", script)
 	cmd.Dir = f.trees.Path(o.Sandbox)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: Payload, Gid: Payload}, Pdeathsig: syscall.SIGKILL}
-	if o.IDBase > 0 {
-		ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(o.IDBase), Size: idRange}}
-		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
-		cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings, cmd.SysProcAttr.GidMappingsEnableSetgroups = ids, ids, true
-	}
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: idBase, Size: idRange}}
+	cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
+	cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings, cmd.SysProcAttr.GidMappingsEnableSetgroups = ids, ids, true
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
@@ -213,6 +228,9 @@ func TestChangesAreReadBack(t *testing.T) {
 				"README": "hello\nmore\n", "run.sh": "+x #!/bin/sh\n", "sources/new": "new\n", "b.go": "b\n", "moved/er/c": "c\n", "moved/er/x": "inner\n",
 				"src/a.go": "again\n", "out": "->/etc/shadow", "empty": "->/etc/passwd", "link/f": "+x f\n", "ü ü": "dir/",
 			}, got)
+			if base == 0 {
+				return
+			}
 			// Whatever sandbox wrote it, it has the one owner on disk.
 			require.NoError(t, filepath.WalkDir(filepath.Join(f.data, "overlays", o.Sandbox, "disk", "upper"), func(p string, d os.DirEntry, err error) error {
 				require.NoError(t, err)

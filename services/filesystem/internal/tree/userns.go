@@ -54,12 +54,12 @@ func (m *idmaps) close() {
 	m.fds = nil
 }
 
-// newIDMap makes the namespace: ids on disk on its inside, ids on the host on its outside. Id 0 maps to itself where the range leaves
-// room: overlayfs makes its work directory and whiteouts as root, which would be refused on a mount that has no root.
+// newIDMap makes the namespace: ids on disk on its inside, ids on the host on its outside. Id 0 maps to itself: overlayfs makes its
+// work directory and whiteouts as root, which would be refused on a mount that has no root.
 func newIDMap(base uint32) (int, error) {
-	maps := []syscall.SysProcIDMap{{ContainerID: OwnerBase, HostID: int(base), Size: idRange}}
-	if base > 0 {
-		maps = append(maps, syscall.SysProcIDMap{ContainerID: 0, HostID: 0, Size: 1})
+	maps := []syscall.SysProcIDMap{
+		{ContainerID: 0, HostID: 0, Size: 1},
+		{ContainerID: OwnerBase, HostID: int(base), Size: idRange},
 	}
 	// The child is traced, so it stops at its exec and never runs; only this thread may trace it.
 	runtime.LockOSThread()
