@@ -71,7 +71,7 @@ generate: ## Make JSON Schema and the catalogue from the wire structs
 bench: ## Measure (ONLY=name,… for some; JSON=1 for one object a line)
 	@$(stack) -for bench >&2
 	@$(MAKE) build
-	@go run ./tools/bench $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json)
+	@ONLY='$(ONLY)' JSON='$(JSON)' go run ./tools/bench
 
 fuzz: ## Fuzz every target for a short while (FUZZTIME=10s)
 	@go test -list '^Fuzz' $(packages) | awk '/^Fuzz/ { target[++n] = $$1 } /^ok/ { for (i = 1; i <= n; i++) print $$2, target[i]; n = 0 }' | \

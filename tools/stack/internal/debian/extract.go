@@ -72,7 +72,7 @@ func acquire(ctx context.Context) []string {
 	}
 	var options []string
 	for line := range strings.Lines(string(output)) {
-		for _, wanted := range []string{"Acquire::http", "Acquire::https", "Acquire::Retries ", "Acquire::ForceIPv", "Acquire::Check-Valid-Until "} {
+		for _, wanted := range []string{"Acquire::http", "Acquire::https", "Acquire::Retries ", "Acquire::ForceIPv", "Acquire::Check-Valid-Until ", "Acquire::Check-Date "} {
 			if strings.HasPrefix(line, wanted) {
 				options = append(options, strings.TrimSpace(line))
 				break
