@@ -1,7 +1,6 @@
 package supervisor_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -31,7 +30,6 @@ type box struct {
 	runc   string
 	bundle string
 	pids   int64
-	log    *bytes.Buffer
 }
 
 const (
@@ -41,14 +39,14 @@ const (
 
 var owner = supervisor.Owner{UID: firstID, GID: firstID}
 
-type boxOption func(*box, *specs.Spec)
+type boxOption func(*box)
 
 // withPIDs limits the processes.
-func withPIDs(n int64) boxOption { return func(b *box, _ *specs.Spec) { b.pids = n } }
+func withPIDs(n int64) boxOption { return func(b *box) { b.pids = n } }
 
 func newBox(t testing.TB, opts ...boxOption) *box {
 	t.Helper()
-	b := &box{t: t, id: schemas.NewID(), dir: filepath.Join(t.TempDir(), "sandboxes"), pids: 4096, log: &bytes.Buffer{}}
+	b := &box{t: t, id: schemas.NewID(), pids: 4096}
 	var err error
 	b.runc, err = toolchain.Find("runc")
 	if err != nil || os.Getuid() != 0 {
@@ -57,16 +55,17 @@ func newBox(t testing.TB, opts ...boxOption) *box {
 		}
 		t.Skipf("runc and root are needed (make setup gets runc): %v", err)
 	}
-	b.listen()
 	// runc opens the root from inside the user namespace: t.TempDir's parents would not let it through.
 	b.bundle, err = os.MkdirTemp(filepath.Dir(initBinary), "bundle")
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(b.bundle, 0o755))
 	t.Cleanup(func() { _ = os.RemoveAll(b.bundle) })
-	spec := b.spec()
+	b.dir = filepath.Join(b.bundle, "sandboxes")
+	b.listen()
 	for _, o := range opts {
-		o(b, spec)
+		o(b)
 	}
+	spec := b.spec()
 	spec.Linux.Resources = &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &b.pids}}
 	raw, err := json.Marshal(spec)
 	require.NoError(t, err)
@@ -124,7 +123,7 @@ func (b *box) spec() *specs.Spec {
 	for _, l := range []string{"bin", "sbin", "lib", "lib64"} {
 		require.NoError(b.t, os.Symlink("usr/"+l, filepath.Join(root, l)))
 	}
-	launch := b.Launch(initBinary, supervisor.DefaultForwards()...)
+	launch := b.Launch(initBinary, supervisor.DefaultForwards()...).LimitPIDs(b.pids)
 	mounts := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "mode=755", "size=65536k"}},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/weftmesh/weft/pkg/fault"
 	"github.com/weftmesh/weft/services/runtime/supervisor/wire"
@@ -114,16 +115,24 @@ func (f *Files) Write(ctx context.Context, path string, mode uint32, r io.Reader
 	if err := wire.WriteMessage(st, wire.TypeRequest, req); err != nil {
 		return FileInfo{}, st.failed(ctx, err)
 	}
+	// The answer is awaited beside the writing: a refusal comes before all was sent, and nobody takes the rest.
+	answer := make(chan struct{})
+	var reply wire.Reply
+	var rerr error
+	go func() {
+		defer close(answer)
+		reply, rerr = st.reply(ctx)
+		_ = st.SetWriteDeadline(time.Unix(1, 0))
+	}()
 	err = st.copyFrom(r)
 	var source sourceError
 	if errors.As(err, &source) {
+		_ = st.Close()
+		_ = st.SetReadDeadline(time.Unix(1, 0))
+		<-answer
 		return FileInfo{}, fmt.Errorf("what was to be written to %s: %w", path, source.error)
 	}
-	// If the other side refused in the middle, its answer says more than the failed write.
-	reply, rerr := st.reply(ctx)
-	if rerr == nil && err != nil {
-		rerr = st.failed(ctx, err)
-	}
+	<-answer
 	return fileOf(reply, rerr)
 }
 

@@ -1,6 +1,11 @@
 package supervisor
 
-import "github.com/weftmesh/weft/services/runtime/supervisor/wire"
+import (
+	"fmt"
+	"slices"
+
+	"github.com/weftmesh/weft/services/runtime/supervisor/wire"
+)
 
 // Forward is one address inside the sandbox whose connections weft-init carries out to the node.
 type Forward struct {
@@ -41,6 +46,13 @@ func (s *Sandbox) Launch(initBinary string, forwards ...Forward) Launch {
 		// The last two are given up before anything runs: to bring lo up, to empty the bounding set.
 		Capabilities: []string{"CAP_KILL", "CAP_SETUID", "CAP_SETGID", "CAP_NET_ADMIN", "CAP_SETPCAP"},
 	}
+}
+
+// LimitPIDs tells process 1 how many processes and threads the sandbox may have in all (its pids
+// cgroup's limit; at least 128 make sense). It keeps some of them for itself: at the limit it could not work.
+func (l Launch) LimitPIDs(limit int64) Launch {
+	l.Args = append(slices.Clone(l.Args), fmt.Sprintf("-pids=%d", limit))
+	return l
 }
 
 // DefaultForwards are the mesh and Vault, where the environment of every payload says they are.

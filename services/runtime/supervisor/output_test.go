@@ -63,8 +63,8 @@ func TestNodeRestarts(t *testing.T) {
 				if c.at > uint64(restarts+1)*size/12 {
 					// What the old process had taken and not told is lost with it: the new one asks from there.
 					restarts++
-					require.NoError(t, p.Close())
 					b.restart()
+					require.NoError(t, p.Close())
 					p, err = b.Attach(ctx, p.ID(), supervisor.Offsets{Stdout: c.at})
 					require.NoError(t, err)
 				}

@@ -137,7 +137,9 @@ func (c *call) read(path string) error {
 		if left > 0 && int64(len(room)) > left {
 			room = room[:left]
 		}
-		n, err := f.ReadAt(room, offset)
+		var n int
+		var err error
+		block(func() { n, err = f.ReadAt(room, offset) })
 		if n > 0 {
 			wire.PutHeader(*b, wire.TypeData, n)
 			if _, err := c.stream.Write((*b)[:wire.HeaderSize+n]); err != nil {
@@ -212,7 +214,8 @@ func (c *call) receive(f *os.File) error {
 		}
 		switch fr.Type {
 		case wire.TypeData:
-			if _, err := f.Write(fr.Body); err != nil {
+			block(func() { _, err = f.Write(fr.Body) })
+			if err != nil {
 				return err
 			}
 		case wire.TypeEOF:

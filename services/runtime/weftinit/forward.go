@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weftmesh/weft/pkg/fault"
 	"github.com/weftmesh/weft/services/runtime/supervisor/wire"
 )
@@ -79,7 +81,7 @@ func (c *call) dial() error {
 		return fault.New(fault.Exhausted, "%d connections into the sandbox are open; close some", maxForwarded)
 	}
 	defer c.s.dials.Add(-1)
-	conn, err := net.DialTimeout(c.req.Network, c.req.Addr, dialTimeout)
+	conn, err := connect(c.req.Network, c.req.Addr)
 	if err != nil {
 		return fault.Wrap(err, fault.Unavailable, "connect to %.200s in the sandbox: %s", c.req.Addr, errText(err))
 	}
@@ -89,4 +91,24 @@ func (c *call) dial() error {
 	}
 	wire.Pipe(wire.NewConn(c.stream), conn)
 	return nil
+}
+
+// connect dials. Process 1 may connect to no socket of the payload's, for lack of permissions, so a
+// unix socket is dialled with those of whoever owns it; one of process 1's own is refused.
+func connect(network, addr string) (conn net.Conn, err error) {
+	if network != "unix" || len(addr) == 0 || addr[0] == '@' {
+		return net.DialTimeout(network, addr, dialTimeout)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(addr, &st); err != nil {
+		return nil, err
+	}
+	if st.Uid == 0 {
+		return nil, unix.EACCES
+	}
+	err = asUser(wire.Identity{UID: st.Uid, GID: st.Gid}, func() (err error) {
+		conn, err = net.DialTimeout(network, addr, dialTimeout)
+		return err
+	})
+	return conn, err
 }

@@ -18,7 +18,7 @@ import (
 const kept = 1<<unix.CAP_KILL | 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID
 
 // harden gives up, on every thread, what is not needed any more, and installs the filter.
-func harden(filter bool) error {
+func harden() error {
 	// No descriptor that the container runtime may have left open reaches a payload.
 	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	if err := prctlAll(unix.PR_SET_NO_NEW_PRIVS, 1); err != nil {
@@ -28,9 +28,6 @@ func harden(filter bool) error {
 		if err := dropCapabilities(); err != nil {
 			return err
 		}
-	}
-	if !filter {
-		return nil
 	}
 	return seccomp.Install()
 }

@@ -2,6 +2,7 @@ package weftinit
 
 import (
 	"fmt"
+	"os"
 	"runtime"
 	"unsafe"
 
@@ -10,29 +11,50 @@ import (
 	"github.com/weftmesh/weft/services/runtime/supervisor/wire"
 )
 
-// asUser runs f with the filesystem permissions of id, on a thread of its own that is thrown away
-// after: its groups and filesystem ids are changed, and nothing changes them back. Only what f opens,
-// makes or looks at is decided by them; a descriptor that it leaves works anywhere. f must not start goroutines
-// that touch files, and must not block for long.
+// asUser runs f with the filesystem permissions of id: on one thread, whose groups and filesystem
+// ids are changed and then changed back. Only what f opens, makes or looks at is decided by them; a
+// descriptor that it leaves works anywhere. f must not start goroutines that touch files, must not call block,
+// and must not block for long.
 //
 // The payload's user gains no hold over that thread: signals and tracing look at the real,
 // effective and saved ids, which stay.
-func asUser(id wire.Identity, f func() error) error {
-	result := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		result <- func() error {
-			if err := becomeFor(id); err != nil {
-				return fmt.Errorf("take the ids %d:%d: %w", id.UID, id.GID, err)
+func asUser(id wire.Identity, f func() error) (err error) {
+	block(func() {
+		result := make(chan error, 1)
+		go func() {
+			runtime.LockOSThread()
+			restored := false
+			defer func() {
+				if restored {
+					runtime.UnlockOSThread()
+				} // else the thread ends with the goroutine, and nobody else gets it
+			}()
+			err := become(id)
+			if err == nil {
+				err = f()
+			} else {
+				err = fmt.Errorf("take the ids %d:%d: %w", id.UID, id.GID, err)
 			}
-			return f()
+			restored = become(ownIdentity) == nil
+			result <- err
 		}()
-	}()
-	return <-result
+		err = <-result
+	})
+	return err
 }
 
-// becomeFor changes this thread only, which the library calls of the same names would not.
-func becomeFor(id wire.Identity) error {
+// ownIdentity is process 1's, as it was at its start.
+var ownIdentity = func() wire.Identity {
+	id := wire.Identity{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
+	groups, _ := unix.Getgroups()
+	for _, g := range groups {
+		id.Groups = append(id.Groups, uint32(g))
+	}
+	return id
+}()
+
+// become changes this thread only, which the library calls of the same names would not.
+func become(id wire.Identity) error {
 	var groups unsafe.Pointer
 	if len(id.Groups) > 0 {
 		groups = unsafe.Pointer(&id.Groups[0])

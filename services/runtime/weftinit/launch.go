@@ -97,7 +97,8 @@ func (p *process) attributes(tag uint32, io *childIO) *syscall.ProcAttr {
 func (p *process) checkDir() string {
 	var st unix.Stat_t
 	dir := string(p.spec.Dir)
-	err := unix.Stat(dir, &st)
+	var err error
+	block(func() { err = unix.Stat(dir, &st) })
 	switch {
 	case err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR:
 		return fmt.Sprintf("the working directory %s is not a directory", dir)
@@ -119,7 +120,9 @@ func (p *process) lookPath() (string, error) {
 			search = v
 		}
 	}
-	path, hidden, found := p.searchPath(name, search)
+	var path string
+	var hidden, found bool
+	block(func() { path, hidden, found = p.searchPath(name, search) })
 	if path == "" && hidden {
 		// Some directory can be seen by the payload's user only.
 		err := asUser(p.spec.Identity, func() error {

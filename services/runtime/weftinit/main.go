@@ -23,8 +23,8 @@ type config struct {
 	sandbox  string
 	run      string // directory with the socket and the key
 	forwards []forwardSpec
-	memory   int  // bytes that all rings together may grow to
-	seccomp  bool // only tests on a bare host switch it off
+	memory   int   // bytes that all rings together may grow to
+	pids     int64 // the sandbox's limit, 0: look at the cgroup, if it can be seen
 }
 
 type forwardSpec struct{ name, addr string }
@@ -60,7 +60,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	fs.StringVar(&cfg.sandbox, "sandbox", "", "the sandbox's id")
 	fs.StringVar(&cfg.run, "run", "/.weft/run", "directory with the node's socket and the key")
 	fs.IntVar(&cfg.memory, "rings", 64<<20, "bytes that all output rings together may grow to")
-	fs.BoolVar(&cfg.seccomp, "seccomp", true, "install the system call filter")
+	fs.Int64Var(&cfg.pids, "pids", 0, "how many processes and threads the sandbox may have")
 	fs.Func("forward", "name=address to listen at for the node (repeatable)", func(s string) error {
 		name, addr, ok := strings.Cut(s, "=")
 		if !ok || name == "" || addr == "" {
@@ -103,9 +103,13 @@ func run(cfg config) error {
 	if err := s.listenForwards(cfg.forwards); err != nil {
 		return err
 	}
-	if err := harden(cfg.seccomp); err != nil {
+	if err := reservePIDs(cfg.pids); err != nil {
+		return fmt.Errorf("RLIMIT_NPROC: %w", err)
+	}
+	if err := harden(); err != nil {
 		return err
 	}
+	makeThreads()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	go s.reaper.run()

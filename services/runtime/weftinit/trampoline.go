@@ -27,6 +27,9 @@ func (p *process) forkLimited(path string, attr *syscall.ProcAttr) (int, error) 
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
 		return 0, err
 	}
+	if err := unix.SetNonblock(fds[0], true); err != nil { // so that waiting takes no thread
+		return 0, err
+	}
 	status := os.NewFile(uintptr(fds[0]), "status")
 	defer status.Close()
 	attr.Files = append(attr.Files, uintptr(fds[1]))

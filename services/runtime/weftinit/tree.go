@@ -19,15 +19,34 @@ type tree struct {
 // member is a live process of a tree, pinned by a pidfd, so that no signal hits another that got its pid.
 type member struct {
 	pid   int
-	pidfd int // -1 where the kernel has none
+	pidfd *os.File // nil where the kernel has none
 }
 
 func (m member) signal(sig unix.Signal) {
-	if m.pidfd >= 0 {
-		_ = unix.PidfdSendSignal(m.pidfd, sig, nil, 0)
+	if m.pidfd == nil {
+		_ = unix.Kill(m.pid, sig)
 		return
 	}
-	_ = unix.Kill(m.pid, sig)
+	if raw, err := m.pidfd.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), sig, nil, 0) })
+	}
+}
+
+// gone waits until the process has ended, at most until the deadline.
+func (m member) gone(deadline time.Time) {
+	if m.pidfd == nil {
+		time.Sleep(min(time.Until(deadline), time.Millisecond)) // nothing to wait on; the caller looks again
+		return
+	}
+	raw, err := m.pidfd.SyscallConn()
+	if err != nil || m.pidfd.SetReadDeadline(deadline) != nil {
+		return
+	}
+	_ = raw.Read(func(fd uintptr) bool {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(fds, 0)
+		return n > 0 || err != nil && err != unix.EINTR
+	})
 }
 
 // maxPinned bounds the descriptors that one sweep holds; the rest is for the next sweep.
@@ -41,12 +60,12 @@ func (t tree) members() []member {
 		if p.zombie || p.pid == os.Getpid() || !t.has(p, procs) {
 			continue
 		}
-		m := member{p.pid, -1}
-		if fd, err := unix.PidfdOpen(p.pid, 0); err == nil {
-			m.pidfd = fd
+		m := member{pid: p.pid}
+		if fd, err := unix.PidfdOpen(p.pid, unix.PIDFD_NONBLOCK); err == nil {
+			m.pidfd = os.NewFile(uintptr(fd), "pidfd")
 			// Whoever has the pid now is pinned; it must still be of this tree.
 			if again, ok := readProcess(p.pid); !ok || again.zombie || again.start != p.start {
-				_ = unix.Close(fd)
+				_ = m.pidfd.Close()
 				continue
 			}
 		} else if err == unix.ESRCH {
@@ -115,7 +134,7 @@ func (t tree) kill() bool {
 		if len(ms) == 0 {
 			return true
 		}
-		stop := sweep >= 3 && sweep < 40
+		stop := (sweep >= 3 || len(ms) > 64) && sweep < 40
 		for _, m := range ms {
 			if stop {
 				m.signal(unix.SIGSTOP)
@@ -149,23 +168,17 @@ func (t tree) allStopped() bool {
 
 func waitGone(ms []member, deadline time.Time) {
 	for _, m := range ms {
-		left := time.Until(deadline)
-		if left <= 0 {
+		if !time.Now().Before(deadline) {
 			return
 		}
-		if m.pidfd < 0 {
-			time.Sleep(min(left, time.Millisecond)) // nothing to wait on; the caller looks again
-			continue
-		}
-		fds := []unix.PollFd{{Fd: int32(m.pidfd), Events: unix.POLLIN}}
-		_, _ = unix.Poll(fds, int(left/time.Millisecond)+1)
+		m.gone(deadline)
 	}
 }
 
 func release(ms []member) {
 	for _, m := range ms {
-		if m.pidfd >= 0 {
-			_ = unix.Close(m.pidfd)
+		if m.pidfd != nil {
+			_ = m.pidfd.Close()
 		}
 	}
 }
@@ -198,7 +211,12 @@ func (p processStat) hasGroup(gid uint32) bool {
 }
 
 // readProcesses reads all of /proc. What ends meanwhile is left out.
-func readProcesses() map[int]processStat {
+func readProcesses() (out map[int]processStat) {
+	block(func() { out = scanProcesses() })
+	return out
+}
+
+func scanProcesses() map[int]processStat {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil

@@ -15,29 +15,43 @@ const (
 	noLimit = 1 << 60
 )
 
+type usage wire.Usage
+
 // measure looks at the cgroup that is mounted in the sandbox, of either version, and sums the
 // processes up where there is none.
 func measure() wire.Usage {
 	procs := readProcesses()
-	u := wire.Usage{PIDs: len(procs), Source: "proc"}
+	u := usage{PIDs: len(procs), Source: "proc"}
 	if p, ok := procs[os.Getpid()]; ok {
 		u.InitRSS = p.rssPages * int64(os.Getpagesize())
 	}
-	const root = "/sys/fs/cgroup"
+	block(func() { u.fromCgroup(procs) })
+	return wire.Usage(u)
+}
+
+// cgroupRoot is where a sandbox sees its own cgroup, if it was mounted.
+const cgroupRoot = "/sys/fs/cgroup"
+
+// pidsLimit is the limit of the sandbox's processes; 0 if there is none, or it can't be seen.
+func pidsLimit() int64 {
+	return max(limit(cgroupRoot+"/pids.max"), limit(cgroupRoot+"/pids/pids.max"))
+}
+
+func (u *usage) fromCgroup(procs map[int]processStat) {
+	const root = cgroupRoot
+	u.PIDsLimit = int(pidsLimit())
 	switch {
 	case number(root+"/memory.current") > 0:
 		u.Source = "cgroup2"
 		u.MemoryBytes = number(root + "/memory.current")
 		u.MemoryLimit = limit(root + "/memory.max")
 		u.CPU = time.Duration(field(root+"/cpu.stat", "usage_usec")) * time.Microsecond
-		u.PIDsLimit = int(limit(root + "/pids.max"))
 		u.OOMKills = int(field(root+"/memory.events", "oom_kill"))
 	case number(root+"/memory/memory.usage_in_bytes") > 0:
 		u.Source = "cgroup1"
 		u.MemoryBytes = number(root + "/memory/memory.usage_in_bytes")
 		u.MemoryLimit = limit(root + "/memory/memory.limit_in_bytes")
 		u.CPU = time.Duration(number(root + "/cpuacct/cpuacct.usage"))
-		u.PIDsLimit = int(limit(root + "/pids/pids.max"))
 		u.OOMKills = int(field(root+"/memory/memory.oom_control", "oom_kill"))
 	default:
 		for _, p := range procs {
@@ -45,7 +59,6 @@ func measure() wire.Usage {
 			u.CPU += time.Duration(p.userTicks+p.sysTicks) * time.Second / clockTick
 		}
 	}
-	return u
 }
 
 // number reads a file that holds one; 0 if it can't.

@@ -1,0 +1,67 @@
+package weftinit
+
+import (
+	"os"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Threads count as processes against the sandbox's limit, and Go's runtime ends the program when it
+// can't make one: a fork bomb would take process 1 with it. So process 1 has all the threads that it will
+// need from its start, keeps what blocks a thread within bounds, and leaves payload less than the
+// whole limit.
+const (
+	spareThreads = 24
+	maxBlocking  = 8  // operations that block their thread at once
+	reservedPIDs = 64 // of the sandbox's limit are not for payload
+)
+
+// makeThreads makes the runtime start threads, which it then keeps for later.
+func makeThreads() {
+	var up, done sync.WaitGroup
+	release := make(chan struct{})
+	for range spareThreads {
+		up.Add(1)
+		done.Go(func() {
+			runtime.LockOSThread() // as long as all are locked, each has one of its own
+			up.Done()
+			<-release
+			runtime.UnlockOSThread()
+		})
+	}
+	up.Wait()
+	close(release)
+	done.Wait()
+}
+
+// blocking has a place for each operation that may block its thread in the kernel: what works on
+// files and /proc. What works on pipes and sockets never does.
+var blocking = make(chan struct{}, maxBlocking)
+
+// block does f while holding such a place. It must not be nested.
+func block(f func()) {
+	blocking <- struct{}{}
+	defer func() { <-blocking }()
+	f()
+}
+
+// reservePIDs limits how many processes one user of the sandbox may have, below what the sandbox
+// itself may have. The limit is inherited by all payload; on process 1 it has no effect, since its own user
+// has no other processes.
+func reservePIDs(limit int64) error {
+	if limit == 0 {
+		limit = pidsLimit()
+	}
+	if limit == 0 || os.Getpid() != 1 {
+		return nil
+	}
+	most := uint64(max(limit-reservedPIDs, limit/2, 1))
+	var have unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &have); err != nil {
+		return err
+	}
+	most = min(most, have.Max)
+	return unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: most, Max: most})
+}
