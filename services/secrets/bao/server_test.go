@@ -2,7 +2,6 @@ package bao_test
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -127,32 +126,10 @@ func TestUnsealedAgainWhenSealed(t *testing.T) {
 	s := baotest.Start(t)
 	ctx := baotest.Context(t)
 	// Only an administrator can seal; make one as one would by hand.
-	root := rootToken(t, s)
+	root := baotest.Root(t, s)
 	require.NoError(t, root.Sys().SealWithContext(ctx))
 	require.True(t, fault.Is(s.Ready(ctx), fault.Unavailable))
 	require.Eventually(t, func() bool { return s.Ready(ctx) == nil }, 20*time.Second, 20*time.Millisecond)
-}
-
-// rootToken makes a root token with the unseal key, as an administrator would.
-func rootToken(t *testing.T, s *bao.Server) *api.Client {
-	t.Helper()
-	var k struct {
-		UnsealKey string `json:"unseal_key"`
-	}
-	b, err := os.ReadFile(filepath.Join(filepath.Dir(strings.TrimPrefix(s.Address(), "unix://")), "keys.json"))
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(b, &k))
-	v := login(t, s)
-	a, err := v.Sys().GenerateRootInit("", "")
-	require.NoError(t, err)
-	u, err := v.Sys().GenerateRootUpdate(k.UnsealKey, a.Nonce)
-	require.NoError(t, err)
-	token, err := base64.RawStdEncoding.DecodeString(u.EncodedToken)
-	require.NoError(t, err)
-	for i := range token {
-		token[i] ^= a.OTP[i]
-	}
-	return vault.As(v, value.OfBytes(token))
 }
 
 func TestASecondDaemonIsRefused(t *testing.T) {

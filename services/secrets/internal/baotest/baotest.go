@@ -3,18 +3,24 @@ package baotest
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/vault/api"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/weftmesh/weft/pkg/app/toolchain"
 	"github.com/weftmesh/weft/services/secrets/bao"
 	"github.com/weftmesh/weft/services/secrets/internal/vault"
+	"github.com/weftmesh/weft/services/secrets/value"
 )
 
 // Bin gives the server's binary. Where it is missing the test is skipped, or fails if
@@ -120,6 +126,30 @@ func Client(t testing.TB, s *bao.Server) *vault.Client {
 	t.Cleanup(c.Close)
 	require.NoError(t, c.Ensure(Context(t)))
 	return c
+}
+
+// Root gives a client with a root token, made with the unseal key as an administrator would.
+func Root(t testing.TB, s *bao.Server) *api.Client {
+	t.Helper()
+	var k struct {
+		UnsealKey string `json:"unseal_key"`
+	}
+	b, err := os.ReadFile(filepath.Join(filepath.Dir(strings.TrimPrefix(s.Address(), "unix://")), "keys.json"))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(b, &k))
+	v, err := vault.Dial(s.Address(), "")
+	require.NoError(t, err)
+	t.Cleanup(func() { vault.Hang(v) })
+	a, err := v.Sys().GenerateRootInitWithContext(Context(t), "", "")
+	require.NoError(t, err)
+	u, err := v.Sys().GenerateRootUpdateWithContext(Context(t), k.UnsealKey, a.Nonce)
+	require.NoError(t, err)
+	token, err := base64.RawStdEncoding.DecodeString(u.EncodedToken)
+	require.NoError(t, err)
+	for i := range token {
+		token[i] ^= a.OTP[i]
+	}
+	return vault.As(v, value.OfBytes(token))
 }
 
 // Context ends with the test, after a minute at the latest.

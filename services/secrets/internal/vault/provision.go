@@ -19,6 +19,10 @@ const (
 	LeasePrefix   = "weft-sbx-"    // of the policies of leases, one for each token
 )
 
+// MaxTTL is how long a sandbox's token can be kept alive by renewal. It stands in the role, because
+// Vault takes the role's maximum, and not the token's own, when it renews.
+const MaxTTL = 7 * 24 * time.Hour
+
 // keptVersions of a KV secret: enough to undo a mistaken put by hand.
 const keptVersions = 5
 
@@ -82,6 +86,7 @@ func Provision(ctx context.Context, v *api.Client) error {
 		"orphan":                  true,
 		"renewable":               true,
 		"token_type":              "service",
+		"token_explicit_max_ttl":  seconds(MaxTTL),
 	})
 	if err != nil {
 		return fmt.Errorf("write token role %s: %w", Role, err)

@@ -23,7 +23,6 @@ type Token struct {
 type TokenSpec struct {
 	Policy string            // LeasePrefix + something; it need not exist yet
 	TTL    time.Duration     // until it must be renewed, whole seconds
-	MaxTTL time.Duration     // beyond which it can't be renewed
 	Meta   map[string]string // what finds its owner again; seen in Vault's audit log
 }
 
@@ -40,12 +39,11 @@ func (c *Client) Create(ctx context.Context, spec TokenSpec) (Token, error) {
 	err := c.do(ctx, "make a token", func(ctx context.Context, v *api.Client) error {
 		renewable := true
 		s, err := v.Auth().Token().CreateWithRoleWithContext(ctx, &api.TokenCreateRequest{
-			Policies:       []string{spec.Policy},
-			TTL:            seconds(spec.TTL),
-			ExplicitMaxTTL: seconds(spec.MaxTTL),
-			Metadata:       spec.Meta,
-			DisplayName:    "weft-sandbox",
-			Renewable:      &renewable,
+			Policies:    []string{spec.Policy},
+			TTL:         seconds(spec.TTL),
+			Metadata:    spec.Meta,
+			DisplayName: "weft-sandbox",
+			Renewable:   &renewable,
 		}, Role)
 		if err != nil {
 			return err
@@ -70,7 +68,7 @@ func (c *Client) Empower(ctx context.Context, policy string, access []Access) er
 	})
 }
 
-// Renew gives the token behind accessor another ttl from now, within its maximum. not_found if it ended.
+// Renew gives the token behind accessor another ttl from now, within MaxTTL of its creation. not_found if it ended.
 func (c *Client) Renew(ctx context.Context, accessor string, ttl time.Duration) (time.Time, error) {
 	var until time.Time
 	err := c.do(ctx, "renew a lease", func(ctx context.Context, v *api.Client) error {
