@@ -118,10 +118,11 @@ func provide(ctx context.Context, o options, p purpose, store provision.Store, s
 		fmt.Fprintf(people, "Everything for %s is there.\n", p.aim)
 		return 0
 	}
-	explain(people, results, "make "+map[string]string{"all": "setup"}[p.name]+strings.TrimPrefix(p.name, "all"))
 	if ctx.Err() != nil {
+		fmt.Fprintf(people, "Interrupted. What was finished stays, nothing half-made is left; %s goes on from there.\n", p.command)
 		return 130
 	}
+	explain(people, results, p.command)
 	return 1
 }
 
@@ -149,12 +150,12 @@ func explain(out io.Writer, results []provision.Result, again string) {
 		if r.Outcome.OK() {
 			continue
 		}
-		advice := provision.Explain(r, "`"+again+"`")
+		advice := provision.Explain(r, again)
 		fmt.Fprintf(out, "\n%s\n  What to do: %s\n", advice.What, advice.Do)
 		if lines := provision.Tail(r.Log, 12); len(lines) > 0 {
 			fmt.Fprintf(out, "  The end of %s:\n", tilde(r.Log))
 			for _, line := range lines {
-				fmt.Fprintf(out, "    | %s\n", line)
+				fmt.Fprintf(out, "    | %s\n", shorten(line, 300))
 			}
 		}
 	}

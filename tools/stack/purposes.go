@@ -11,9 +11,10 @@ import (
 
 // purpose is something that a person wants to do, and what it takes.
 type purpose struct {
-	name   string
-	aim    string   // completes "everything for …"
-	stages []string // in the order in which people see them
+	name    string
+	aim     string   // completes "everything for …"
+	command string   // that a person typed
+	stages  []string // in the order in which people see them
 	// packages that the purpose itself uses, whatever else is there already.
 	packages []string
 }
@@ -26,10 +27,10 @@ var (
 )
 
 var purposes = []purpose{
-	{"demo", "the demo", []string{"packages", "containerd", "runc", "openbao", "base", "python"}, toRun},
-	{"bench", "the benchmarks", []string{"packages", "containerd", "runc", "openbao", "base", "python"}, toRun},
-	{"test", "the tests", []string{"packages", "containerd", "runc", "openbao", "base", "python", "ferretdb"}, toTest},
-	{"all", "every make command", []string{"packages", "containerd", "runc", "openbao", "base", "python", "ferretdb"}, toTest},
+	{"demo", "the demo", "`make demo`", []string{"packages", "containerd", "runc", "openbao", "base", "python"}, toRun},
+	{"bench", "the benchmarks", "`make bench`", []string{"packages", "containerd", "runc", "openbao", "base", "python"}, toRun},
+	{"test", "the tests", "`make test`", []string{"packages", "containerd", "runc", "openbao", "base", "python", "ferretdb"}, toTest},
+	{"all", "every make command", "`make setup`", []string{"packages", "containerd", "runc", "openbao", "base", "python", "ferretdb"}, toTest},
 }
 
 func findPurpose(name string) (purpose, error) {

@@ -1,7 +1,6 @@
 package provision
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -24,6 +23,8 @@ var symptoms = []struct {
 		"the machine ran out of memory", "give it 4 GB, or close what else runs"},
 	{[]string{"temporary failure resolving", "could not resolve", "no such host", "dial tcp", "i/o timeout", "connection refused", "tls handshake timeout", "network is unreachable", "could not connect to"},
 		"the network, or the server that packages come from, can't be reached", "check the network and the proxy settings (go env GOPROXY; apt's Acquire::http::Proxy)"},
+	{[]string{"lookup disabled by goproxy=off"},
+		"Go may not download modules", "allow it (go env GOPROXY says off)"},
 	{[]string{"verifying module", "checksum mismatch", "security error"},
 		"a module's checksum is not the expected one", "check that GOPROXY serves unaltered modules (go env GOPROXY GOSUMDB)"},
 	{[]string{"unable to locate package", "has no installation candidate"},
@@ -41,9 +42,6 @@ func Explain(r Result, again string) Advice {
 	stage := r.Stage
 	if r.Outcome == Skipped {
 		return Advice{What: fmt.Sprintf("%s was not tried, because %v.", stage.What, r.Err), Do: "see above"}
-	}
-	if errors.Is(r.Err, context.Canceled) {
-		return Advice{What: stage.What + " was interrupted; nothing half-made is left.", Do: "run " + again + " again"}
 	}
 	why, do := diagnose(r)
 	what := fmt.Sprintf("%s can't be had: %s.", stage.What, why)

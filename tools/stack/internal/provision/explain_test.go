@@ -17,6 +17,7 @@ func TestExplainSaysWhatIsLostAndWhatToDo(t *testing.T) {
 	}{
 		{"no network", "go: downloading x\ndial tcp: lookup proxy: no such host", errors.New("go: exit status 1"), "can't be reached", "GOPROXY"},
 		{"apt without network", "Err:1 Temporary failure resolving 'mirror'", errors.New("apt-get: exit status 100"), "can't be reached", "proxy settings"},
+		{"downloads are off", "main.go:11:2: module lookup disabled by GOPROXY=off", errors.New("go: exit status 1"), "may not download", "GOPROXY"},
 		{"disk full", "write /root/x: no space left on device", errors.New("go: exit status 1"), "the disk is full", "free about"},
 		{"killed for memory", "compile: signal: killed", errors.New("go: exit status 1"), "out of memory", "4 GB"},
 		{"no compiler", `cgo: C compiler "gcc" not found: exec: "gcc": executable file not found in $PATH`, errors.New("go: exit status 1"), "no C compiler", "libseccomp-dev"},

@@ -32,7 +32,7 @@ const grace = 20 * time.Second
 // Run runs a command, with its output in the job's log. The command gets a process group of its
 // own, so that everything it started ends with it when ctx is done.
 func (j *Job) Run(ctx context.Context, cmd *exec.Cmd) error {
-	fmt.Fprintf(j.log, "$ %s\n", strings.Join(cmd.Args, " "))
+	fmt.Fprintf(j.log, "$ %s\n", typed(cmd.Args))
 	cmd.Stdout, cmd.Stderr = j.log, j.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
@@ -53,6 +53,18 @@ func (j *Job) Run(ctx context.Context, cmd *exec.Cmd) error {
 		<-done
 	}
 	return ctx.Err()
+}
+
+// typed shows a command as one would type it.
+func typed(args []string) string {
+	quoted := make([]string, len(args))
+	for i, arg := range args {
+		quoted[i] = arg
+		if arg == "" || strings.ContainsAny(arg, " \t\n'\"$;&|<>*?()") {
+			quoted[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(quoted, " ")
 }
 
 func named(cmd *exec.Cmd, err error) error {
