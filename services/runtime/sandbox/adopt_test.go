@@ -31,9 +31,7 @@ func counted() string {
 
 // The node's process starts anew: its sandboxes are found, and a running command's output goes on.
 func TestAdoption(t *testing.T) {
-	machine.Need(t)
-	engine, err := containerd.Open(within(t, time.Minute), machine.Config)
-	require.NoError(t, err)
+	engine := machine.Engine(t)
 	n := newNodeWithoutCleanup(t, engine)
 	s := create(t, n, func(s *Spec) { s.Task, s.Attempt = schemas.NewID(), 3 })
 	require.NoError(t, s.WriteSecrets([]secrets.File{{Name: "token", Value: []byte("hunter2")}}))
@@ -141,15 +139,13 @@ func TestContainerdKilledWhileCreating(t *testing.T) {
 
 // What a process that died left behind in every stage is found and removed, what is wanted stays.
 func TestReconcile(t *testing.T) {
-	machine.Need(t)
-	engine, err := containerd.Open(within(t, time.Minute), machine.Config)
-	require.NoError(t, err)
+	engine := machine.Engine(t)
 	n := newNodeWithoutCleanup(t, engine)
 	whole, wanted := create(t, n, func(s *Spec) { s.Files = true }), create(t, n)
 	half := n.sandbox(testSpec())
 	require.NoError(t, n.prepare(half), "no container yet")
 	bare := testSpec().ID
-	_, err = n.ranges.take(bare)
+	_, err := n.ranges.take(bare)
 	require.NoError(t, err)
 	stuck := create(t, n)
 	require.NoError(t, stuck.Pause(within(t, 10*time.Second)))
@@ -177,9 +173,7 @@ func TestReconcile(t *testing.T) {
 
 // A sandbox whose process 1 died while nobody looked is not adopted.
 func TestADeadSandboxIsNotAdopted(t *testing.T) {
-	machine.Need(t)
-	engine, err := containerd.Open(within(t, time.Minute), machine.Config)
-	require.NoError(t, err)
+	engine := machine.Engine(t)
 	n := newNodeWithoutCleanup(t, engine)
 	s := create(t, n)
 	require.NoError(t, n.Close())

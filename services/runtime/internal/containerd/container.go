@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 	"time"
 
@@ -36,6 +37,8 @@ type Container struct {
 // Create makes the snapshot and the record of c and starts process 1. What an error leaves behind is
 // removed by Delete.
 func (e *Engine) Create(ctx context.Context, c Container) (proc.Process, error) {
+	e.creating.RLock()
+	defer e.creating.RUnlock()
 	cont, err := e.record(ctx, c)
 	if err != nil {
 		return proc.Process{}, diskFull(err)
@@ -57,7 +60,7 @@ func (e *Engine) Create(ctx context.Context, c Container) (proc.Process, error) 
 	if err := task.Start(ctx); err != nil {
 		return proc.Process{}, diskFull(fmt.Errorf("start task: %w", err))
 	}
-	return p, nil
+	return p.Process, nil
 }
 
 // record makes the snapshot and the container's record. The lease keeps garbage collection away from
@@ -80,14 +83,27 @@ func (e *Engine) record(ctx context.Context, c Container) (client.Container, err
 		client.WithContainerLabels(c.Labels),
 		client.WithRuntime(runtimeName, &options.Options{BinaryName: e.cfg.Runc, Root: e.runcRoot()}),
 		func(ctx context.Context, cl *client.Client, rec *containers.Container) error {
-			_, err := cl.SnapshotService(Snapshotter).Prepare(ctx, c.ID, c.Image.Parent,
-				client.WithUserNSRemapperLabels(ids, ids), snapshots.WithLabels(c.Labels))
 			rec.SnapshotKey, rec.Image, rec.Spec = c.ID, c.Image.Name, spec
-			if err != nil {
-				return fmt.Errorf("snapshot: %w", err)
-			}
-			return nil
+			return prepare(ctx, cl.SnapshotService(Snapshotter), c.ID, c.Image.Parent,
+				client.WithUserNSRemapperLabels(ids, ids), snapshots.WithLabels(c.Labels))
 		})
+}
+
+// prepare makes a writable snapshot. A containerd that was killed between the directory of a snapshot
+// and the record of it gives the next one the same number, and then fails because its directory is
+// there; clearing up what has no record heals that.
+func prepare(ctx context.Context, s snapshots.Snapshotter, key, parent string, opts ...snapshots.Opt) error {
+	_, err := s.Prepare(ctx, key, parent, opts...)
+	if cleaner, ok := s.(snapshots.Cleaner); err != nil && ok && strings.Contains(err.Error(), syscall.EEXIST.Error()) {
+		if cerr := cleaner.Cleanup(ctx); cerr != nil {
+			return fmt.Errorf("snapshot: %w", errors.Join(err, cerr))
+		}
+		_, err = s.Prepare(ctx, key, parent, opts...)
+	}
+	if err != nil {
+		return fmt.Errorf("snapshot: %w", err)
+	}
+	return nil
 }
 
 // Delete kills what runs in container id and removes its task, record and snapshot, whatever of it is
@@ -191,7 +207,7 @@ func (e *Engine) process1(ctx context.Context, id string) (proc.Process, error) 
 	if err != nil {
 		return proc.Process{}, nil // ended; its pid means nothing more
 	}
-	return p, nil
+	return p.Process, nil
 }
 
 // Snapshots gives the keys of the active snapshots that carry this label with this value.

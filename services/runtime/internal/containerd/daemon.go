@@ -139,7 +139,8 @@ func (d *daemon) start() (proc.Process, error) {
 	if err := cmd.Start(); err != nil {
 		return proc.Process{}, err
 	}
-	p, err := proc.Identify(cmd.Process.Pid)
+	found, err := proc.Identify(cmd.Process.Pid)
+	p := found.Process
 	if err == nil {
 		err = proc.Write(d.pidFile(), p)
 	}

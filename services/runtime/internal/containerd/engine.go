@@ -11,10 +11,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 
 	"github.com/weftmesh/weft/pkg/fault"
 )
@@ -51,12 +54,25 @@ type Config struct {
 	Log       *slog.Logger
 }
 
+// patience lets a call wait while containerd is being started again, as long as its own deadline
+// allows, and connects soon after it is there.
+var patience = []grpc.DialOption{
+	grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
+	grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+		MinConnectTimeout: callTimeout,
+	}),
+}
+
 // Engine is one containerd in use. Its methods may be called at once from many goroutines.
 type Engine struct {
 	cfg    Config
 	socket string
 	client *client.Client
 	daemon *daemon // nil where a running containerd was adopted
+
+	closed   atomic.Bool
+	creating sync.RWMutex // read-locked while a container is being made
 
 	flights sync.WaitGroup // the goroutines of images
 	mu      sync.Mutex
@@ -80,7 +96,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		}
 		e.daemon, e.socket = d, d.socket()
 	}
-	c, err := client.New(e.socket, client.WithDefaultNamespace(Namespace), client.WithTimeout(callTimeout))
+	c, err := client.New(e.socket, client.WithDefaultNamespace(Namespace), client.WithTimeout(callTimeout), client.WithExtraDialOpts(patience))
 	if err != nil {
 		e.closeDaemon()
 		return nil, fault.Wrap(err, fault.Unavailable, "containerd at %s does not answer", e.socket)
@@ -171,7 +187,11 @@ func call(ctx context.Context, d time.Duration) (context.Context, context.Cancel
 }
 
 // Close ends the connection and the watch over a private daemon. The daemon and all containers go on.
+// Again it does nothing.
 func (e *Engine) Close() error {
+	if e.closed.Swap(true) {
+		return nil
+	}
 	e.mu.Lock()
 	for _, f := range e.images {
 		f.cancel()

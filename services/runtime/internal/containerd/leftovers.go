@@ -1,12 +1,11 @@
 package containerd
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/weftmesh/weft/services/runtime/internal/proc"
 )
@@ -50,159 +48,78 @@ func (e *Engine) deleteState(ctx context.Context, id string) error {
 	return nil
 }
 
-// KillIdleShims ends the shims of a private daemon that listen at no address of any container, and
-// gives their process ids.
+// KillIdleShims ends the shims of a private daemon that no container runs under, gives their process
+// ids, and removes the socket files at which nobody listens. No container is created meanwhile.
 func (e *Engine) KillIdleShims(ctx context.Context) ([]int, error) {
-	used, err := e.shimAddresses()
-	if err != nil {
-		return nil, err
-	}
-	shims, err := e.shims()
-	if err != nil {
-		return nil, err
-	}
-	sockets, err := unixSockets()
+	e.creating.Lock()
+	defer e.creating.Unlock()
+	idle, err := e.idleShims()
 	if err != nil {
 		return nil, err
 	}
 	var killed []int
 	var errs []error
-	for _, p := range shims {
-		listens := listenAddresses(p.PID, sockets, filepath.Join(e.cfg.RunDir, "shims"))
-		if len(listens) == 0 || slices.ContainsFunc(listens, func(a string) bool { return used[a] }) {
-			continue // it has not begun to listen, or is in use
-		}
-		errs = append(errs, p.Signal(syscall.SIGKILL))
+	for _, p := range idle {
 		wait, cancel := call(ctx, callTimeout)
-		errs = append(errs, p.Wait(wait))
+		if err := errors.Join(p.Signal(syscall.SIGKILL), p.Wait(wait)); err != nil {
+			errs = append(errs, err)
+		} else {
+			killed = append(killed, p.PID)
+		}
 		cancel()
-		for _, a := range listens {
-			errs = append(errs, ignoreMissing(os.Remove(a)))
-		}
-		killed = append(killed, p.PID)
 	}
-	return killed, errors.Join(append(errs, e.removeStaleSockets(sockets))...)
+	return killed, errors.Join(append(errs, e.removeStaleSockets())...)
 }
 
-// staleAfter is how old the socket file of a shim that has ended must be before it is removed; a
-// younger one may be about to be replaced.
-const staleAfter = time.Minute
-
-// removeStaleSockets deletes the socket files at which nobody listens: shims leave theirs.
-func (e *Engine) removeStaleSockets(sockets map[string]string) error {
-	dir := filepath.Join(e.cfg.RunDir, "shims")
-	files, err := os.ReadDir(dir)
-	if err != nil {
-		return ignoreMissing(err)
-	}
-	listening := map[string]bool{}
-	for _, path := range sockets {
-		listening[path] = true
-	}
-	var errs []error
-	for _, f := range files {
-		st, err := f.Info()
-		path := filepath.Join(dir, f.Name())
-		if err == nil && !listening[path] && time.Since(st.ModTime()) > staleAfter {
-			errs = append(errs, ignoreMissing(os.Remove(path)))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-// shimAddresses are the sockets at which containerd reaches the shims of its containers.
-func (e *Engine) shimAddresses() (map[string]bool, error) {
-	files, err := filepath.Glob(filepath.Join(e.cfg.RunDir, "state", "io.containerd.runtime.v2.task", Namespace, "*", "bootstrap.json"))
-	if err != nil {
-		return nil, err
-	}
-	used := map[string]bool{}
-	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		var boot struct {
-			Address string `json:"address"`
-		}
-		if err == nil {
-			err = json.Unmarshal(b, &boot)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", f, err)
-		}
-		used[strings.TrimPrefix(boot.Address, "unix://")] = true
-	}
-	return used, nil
-}
-
-// shims lists the shim processes that belong to this daemon's socket.
-func (e *Engine) shims() ([]proc.Process, error) {
+// idleShims lists the shims of this daemon's socket that have no child: process 1 of a container is
+// a child of its shim.
+func (e *Engine) idleShims() ([]proc.Process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
 	}
 	var shims []proc.Process
+	parents := map[int]bool{}
 	for _, d := range entries {
 		pid, err := strconv.Atoi(d.Name())
 		if err != nil {
 			continue
 		}
+		p, err := proc.Identify(pid)
+		if err != nil {
+			continue // ended meanwhile
+		}
+		parents[p.Parent] = true
 		line, err := os.ReadFile(filepath.Join("/proc", d.Name(), "cmdline"))
 		if err != nil {
 			continue
 		}
 		args := strings.Split(string(line), "\x00")
 		at := slices.Index(args, "-address")
-		if filepath.Base(args[0]) != filepath.Base(e.cfg.Shim) || at < 0 || at+1 >= len(args) || args[at+1] != e.socket {
-			continue
-		}
-		if p, err := proc.Identify(pid); err == nil {
-			shims = append(shims, p)
+		ours := filepath.Base(args[0]) == filepath.Base(e.cfg.Shim) && at >= 0 && at+1 < len(args) && args[at+1] == e.socket
+		if ours && !slices.Contains(args, "start") && !slices.Contains(args, "delete") {
+			shims = append(shims, p.Process)
 		}
 	}
-	return shims, nil
+	return slices.DeleteFunc(shims, func(p proc.Process) bool { return parents[p.PID] }), nil
 }
 
-// unixSockets maps the inode of each listening unix socket of this network namespace to its path.
-func unixSockets() (map[string]string, error) {
-	f, err := os.Open("/proc/net/unix")
-	if err != nil {
-		return nil, err
+// removeStaleSockets deletes the socket files that shims left behind.
+func (e *Engine) removeStaleSockets() error {
+	dir := filepath.Join(e.cfg.RunDir, "shims")
+	files, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	defer f.Close()
-	paths := map[string]string{}
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		// Num RefCount Protocol Flags Type St Inode Path
-		if p := strings.Fields(lines.Text()); len(p) == 8 {
-			paths[p[6]] = p[7]
+	errs := []error{err}
+	for _, f := range files {
+		path := filepath.Join(dir, f.Name())
+		c, err := net.Dial("unix", path)
+		if err == nil {
+			errs = append(errs, c.Close())
+		} else if errors.Is(err, syscall.ECONNREFUSED) {
+			errs = append(errs, os.Remove(path))
 		}
 	}
-	return paths, lines.Err()
-}
-
-// listenAddresses are the paths below dir of the sockets that process pid has open.
-func listenAddresses(pid int, sockets map[string]string, dir string) []string {
-	fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
-	var at []string
-	for _, fd := range fds {
-		target, err := os.Readlink(fd)
-		if err != nil {
-			continue
-		}
-		inode, ok := strings.CutPrefix(target, "socket:[")
-		path := sockets[strings.TrimSuffix(inode, "]")]
-		if ok && strings.HasPrefix(path, dir+"/") && !slices.Contains(at, path) {
-			at = append(at, path)
-		}
-	}
-	return at
+	return errors.Join(errs...)
 }

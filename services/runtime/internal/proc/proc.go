@@ -24,6 +24,12 @@ type Process struct {
 	Boot  string `json:"boot"`
 }
 
+// Found is a process as it is found, with who its parent is now.
+type Found struct {
+	Process
+	Parent int
+}
+
 // boot is the identifier of this boot of the machine, which can't change while we run.
 var boot = sync.OnceValues(func() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -31,29 +37,33 @@ var boot = sync.OnceValues(func() (string, error) {
 })
 
 // Identify reads who pid is now. A zombie counts as gone: os.ErrNotExist.
-func Identify(pid int) (Process, error) {
+func Identify(pid int) (Found, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if errors.Is(err, syscall.ESRCH) {
 		err = os.ErrNotExist // it ended between open and read
 	}
 	if err != nil {
-		return Process{}, err
+		return Found{}, err
 	}
 	// The command's name may hold spaces and brackets; what follows the last bracket is plain.
 	i := strings.LastIndexByte(string(stat), ')')
 	f := strings.Fields(string(stat)[i+1:])
 	if i < 0 || len(f) < 20 {
-		return Process{}, fmt.Errorf("stat of process %d is not in the known form", pid)
+		return Found{}, fmt.Errorf("stat of process %d is not in the known form", pid)
 	}
 	if f[0] == "Z" || f[0] == "X" {
-		return Process{}, fmt.Errorf("process %d has ended: %w", pid, os.ErrNotExist)
+		return Found{}, fmt.Errorf("process %d has ended: %w", pid, os.ErrNotExist)
 	}
 	start, err := strconv.ParseUint(f[19], 10, 64)
 	if err != nil {
-		return Process{}, fmt.Errorf("start time of process %d: %w", pid, err)
+		return Found{}, fmt.Errorf("start time of process %d: %w", pid, err)
+	}
+	parent, err := strconv.Atoi(f[1])
+	if err != nil {
+		return Found{}, fmt.Errorf("parent of process %d: %w", pid, err)
 	}
 	b, err := boot()
-	return Process{PID: pid, Start: start, Boot: b}, err
+	return Found{Process{PID: pid, Start: start, Boot: b}, parent}, err
 }
 
 // Alive reports whether exactly this process still runs.
@@ -62,7 +72,7 @@ func (p Process) Alive() bool {
 		return false
 	}
 	now, err := Identify(p.PID)
-	return err == nil && now == p
+	return err == nil && now.Process == p
 }
 
 // Signal sends sig to exactly this process; one that is gone is no error.

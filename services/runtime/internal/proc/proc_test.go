@@ -22,7 +22,8 @@ func start(t *testing.T) (*exec.Cmd, Process) {
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	p, err := Identify(cmd.Process.Pid)
 	require.NoError(t, err)
-	return cmd, p
+	require.Equal(t, os.Getpid(), p.Parent)
+	return cmd, p.Process
 }
 
 func TestAProcessIsItselfOnlyWithItsStartTime(t *testing.T) {
