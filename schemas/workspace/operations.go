@@ -120,12 +120,19 @@ type EventsRequest struct {
 	Follow       bool       `json:"follow,omitempty"`
 }
 
+// ChannelPrefix begins the names of channels: recipients that every principal of the workspace may
+// read. Any other name is a principal's inbox, which only that principal reads.
+const ChannelPrefix = "ch-"
+
 // MessagesRequest reads messages to the caller, or to a channel, after a sequence.
 type MessagesRequest struct {
-	To     string `json:"to,omitempty"` // default: the caller
-	After  uint64 `json:"after,omitempty"`
-	Limit  int    `json:"limit,omitempty"`   // 1 to 1000
-	WaitMS int64  `json:"wait_ms,omitempty"` // wait for the first one at most so long, up to 30 s
+	To string `json:"to,omitempty"` // default: the caller
+	// After is the sequence after which to read. 0 is after what the caller had read when a task of it last
+	// completed, so that an attempt that is tried again finds what the one before it found.
+	After     uint64 `json:"after,omitempty"`
+	FromStart bool   `json:"from_start,omitempty"` // read from the oldest message that is kept
+	Limit     int    `json:"limit,omitempty"`      // 1 to 1000
+	WaitMS    int64  `json:"wait_ms,omitempty"`    // wait for the first one at most so long, up to 30 s
 }
 
 // Message is one message between principals as it is read back.

@@ -1,0 +1,213 @@
+package manager
+
+import (
+	"context"
+	"time"
+
+	"github.com/weftmesh/weft/pkg/fault"
+	"github.com/weftmesh/weft/pkg/mesh"
+	"github.com/weftmesh/weft/pkg/mesh/records"
+	"github.com/weftmesh/weft/schemas"
+	"github.com/weftmesh/weft/schemas/runtime"
+	"github.com/weftmesh/weft/schemas/workspace"
+	"github.com/weftmesh/weft/services/workspace-manager/internal/definition"
+	"github.com/weftmesh/weft/services/workspace-manager/internal/lifecycle"
+	"github.com/weftmesh/weft/services/workspace-manager/internal/submission"
+)
+
+// Lifetimes of interactive sandboxes.
+const (
+	defaultTTL  = time.Hour
+	maxTTL      = 24 * time.Hour
+	defaultIdle = 15 * time.Minute
+	// startTimeout is how long a sandbox may be creating before it counts as failed.
+	startTimeout = 2 * time.Minute
+)
+
+// SandboxCreate makes an interactive sandbox: the record first, then the node is asked. A manager that
+// dies in between leaves a record in "creating", which the reconciler ends with what the node may have made.
+func (s *Service) SandboxCreate(ctx context.Context, by mesh.Caller, req workspace.SandboxCreate) (workspace.Sandbox, error) {
+	var none workspace.Sandbox
+	if err := inWorkspace(by, "a sandbox"); err != nil {
+		return none, err
+	}
+	v, err := s.viewOf(ctx, by)
+	if err != nil {
+		return none, err
+	}
+	ws, err := v.activeWorkspace(ctx, by.Workspace)
+	if err != nil {
+		return none, err
+	}
+	run, tpl, err := v.sandboxRun(ctx, by, req)
+	if err != nil {
+		return none, err
+	}
+	if err := v.checkSandboxes(ws); err != nil {
+		return none, err
+	}
+	node := s.nodes.emptiest(ws.Labels[workspace.LabelNode])
+	if node == "" {
+		return none, fault.New(fault.Exhausted, "no node has room for a sandbox now; try again, or see `weft node list`")
+	}
+	b := workspace.Sandbox{ID: schemas.NewID(), Tenant: by.Tenant, Workspace: by.Workspace, Principal: run.Principal, Template: tpl,
+		Generation: 1, Node: node, NodeKey: s.nodes.key(node), Run: *run, State: workspace.SandboxCreating, CreatedAt: s.cfg.Now().UTC()}
+	k := records.Key{Tenant: by.Tenant, Workspace: by.Workspace, ID: b.ID}
+	r, err := s.stores.sandboxes.Create(ctx, k, b.State, b)
+	if err != nil {
+		return none, err
+	}
+	s.nodes.hold(r)
+	if err := s.calls.CreateSandbox(ctx, node, runtime.SandboxCreate{Sandbox: b}); err != nil {
+		s.stopped(context.WithoutCancel(ctx), k, workspace.Exit{Code: -1, Reason: "start-failed"}, publicFault(err))
+		return none, err
+	}
+	r, err = s.stores.sandboxes.Update(ctx, k, func(b *workspace.Sandbox) (string, error) {
+		if b.State != workspace.SandboxCreating {
+			return "", nil
+		}
+		now := s.cfg.Now().UTC()
+		b.State, b.RunningAt = workspace.SandboxRunning, &now
+		return b.State, nil
+	})
+	if err == nil {
+		v.wait(ctx, r.Sequence)
+	}
+	return r.Value, err
+}
+
+func (v *view) sandboxRun(ctx context.Context, by mesh.Caller, req workspace.SandboxCreate) (*workspace.RunSpec, string, error) {
+	if (req.Agent == "") == (req.Template == "") {
+		return nil, "", fault.New(fault.Invalid, `name either a "template" or an "agent"`)
+	}
+	for _, err := range []error{submission.CheckEnv(req.Env), definition.Resources(req.Resources), definition.Files(req.Files)} {
+		if err != nil {
+			return nil, "", invalid(err)
+		}
+	}
+	if req.TTLMS < 0 || req.TTLMS > maxTTL.Milliseconds() || req.IdleMS < 0 {
+		return nil, "", fault.New(fault.Invalid, `"ttl_ms" must be 0 to %d (24 hours) and "idle_ms" not negative`, maxTTL.Milliseconds())
+	}
+	t := workspace.Task{Workspace: by.Workspace, Submission: workspace.Submission{Agent: req.Agent, Template: req.Template, Env: req.Env}}
+	agent, tpl, err := v.definitions(ctx, &t)
+	if err != nil {
+		return nil, "", err
+	}
+	run := submission.Resolve(&t.Submission, by.Principal, agent, tpl)
+	run.Argv, run.TimeoutMS = nil, 0
+	run.Resources = submission.Resources(req.Resources, run.Resources)
+	if req.Files != "" {
+		run.Files = req.Files
+	}
+	run.TTLMS, run.IdleMS = req.TTLMS, req.IdleMS
+	def(&run.TTLMS, defaultTTL.Milliseconds())
+	def(&run.IdleMS, defaultIdle.Milliseconds())
+	return run, tpl.Name, nil
+}
+
+// checkSandboxes bounds interactive sandboxes per workspace and per tenant.
+func (v *view) checkSandboxes(ws *workspace.Workspace) error {
+	inTenant, here := 0, 0
+	for _, r := range v.sandboxes.in("*") {
+		if r.Value.State != workspace.SandboxStopped {
+			inTenant++
+			if r.Workspace == ws.Name {
+				here++
+			}
+		}
+	}
+	if limit := v.quota().Sandboxes; inTenant >= limit {
+		return fault.New(fault.Exhausted, "tenant %s has %d sandboxes, its quota; end one", v.tenant, limit)
+	}
+	if limit := ws.Quota.Sandboxes; limit > 0 && here >= limit {
+		return fault.New(fault.Exhausted, "workspace %s has %d sandboxes, its quota; end one", ws.Name, limit)
+	}
+	return nil
+}
+
+// SandboxGet reads an interactive sandbox's record.
+func (s *Service) SandboxGet(ctx context.Context, by mesh.Caller, req workspace.ID) (workspace.Sandbox, error) {
+	k, err := sandboxKey(by, req.ID)
+	if err != nil {
+		return workspace.Sandbox{}, err
+	}
+	r, err := get(ctx, s.stores.sandboxes, k)
+	return r.Value, err
+}
+
+// SandboxList lists the workspace's interactive sandboxes, those that ended among them.
+func (s *Service) SandboxList(ctx context.Context, by mesh.Caller, req workspace.List) (workspace.Page[workspace.Sandbox], error) {
+	return listOf(ctx, s, by, req, func(v *view) *table[workspace.Sandbox] { return v.sandboxes }, func(b workspace.Sandbox) string { return b.ID })
+}
+
+// SandboxKill ends an interactive sandbox. One that has ended stays as it is.
+func (s *Service) SandboxKill(ctx context.Context, by mesh.Caller, req workspace.ID) (workspace.Sandbox, error) {
+	k, err := sandboxKey(by, req.ID)
+	if err != nil {
+		return workspace.Sandbox{}, err
+	}
+	r, err := get(ctx, s.stores.sandboxes, k)
+	if err != nil || r.Value.State == workspace.SandboxStopped {
+		return r.Value, err
+	}
+	if err := s.killSandbox(ctx, r, lifecycle.ReasonCancelled); err != nil {
+		return r.Value, err
+	}
+	r, err = s.stopped(ctx, k, workspace.Exit{Code: 137, Signal: "SIGKILL", Reason: lifecycle.ReasonCancelled}, nil)
+	return r.Value, err
+}
+
+// killSandbox has the node end it. A node that is lost needs no telling: it ends what it can't renew.
+func (s *Service) killSandbox(ctx context.Context, r records.Record[workspace.Sandbox], reason string) error {
+	err := s.calls.KillSandbox(ctx, r.Value.Node, runtime.SandboxKill{ID: r.ID, Reason: reason})
+	if err != nil && s.nodes.lost(r.Value.Node) {
+		return nil
+	}
+	return err
+}
+
+// SandboxEnded takes a node's report of how an interactive sandbox ended. The first report counts.
+func (s *Service) SandboxEnded(ctx context.Context, by mesh.Caller, req runtime.SandboxEnded) (workspace.Empty, error) {
+	var none workspace.Empty
+	if err := checkNode(by); err != nil {
+		return none, err
+	}
+	if err := checkItem(workspace.QueueItem{Tenant: req.Tenant, Workspace: req.Workspace, Task: req.ID, Attempt: 1}); err != nil {
+		return none, err
+	}
+	k := records.Key{Tenant: req.Tenant, Workspace: req.Workspace, ID: req.ID}
+	r, err := get(ctx, s.stores.sandboxes, k)
+	if err != nil {
+		return none, err
+	}
+	if r.Value.Node != by.Principal {
+		return none, fault.New(fault.Conflict, "sandbox %s is not on node %s", req.ID, by.Principal)
+	}
+	_, err = s.stopped(ctx, k, req.Exit, req.Fault)
+	return none, err
+}
+
+// stopped writes the end of a sandbox, once.
+func (s *Service) stopped(ctx context.Context, k records.Key, exit workspace.Exit, f *workspace.Fault) (records.Record[workspace.Sandbox], error) {
+	r, err := s.stores.sandboxes.Update(ctx, k, func(b *workspace.Sandbox) (string, error) {
+		if b.State == workspace.SandboxStopped {
+			return "", nil
+		}
+		now := s.cfg.Now().UTC()
+		b.State, b.Exit, b.Fault, b.StoppedAt = workspace.SandboxStopped, &exit, f, &now
+		return b.State, nil
+	})
+	if err == nil {
+		s.nodes.hold(r)
+	} else {
+		s.log.Warn("end of a sandbox not written; the reconciler does it", "sandbox", k.ID, "err", err)
+	}
+	return r, err
+}
+
+func sandboxKey(by mesh.Caller, id string) (records.Key, error) {
+	if err := invalid(schemas.CheckID("sandbox", id)); err != nil {
+		return records.Key{}, err
+	}
+	return records.Key{Tenant: by.Tenant, Workspace: by.Workspace, ID: id}, inWorkspace(by, "a sandbox")
+}
