@@ -133,7 +133,7 @@ func firstTokens(text string, n int) string {
 			quarters += 4
 		}
 		if quarters > (n-1)*4 { // one is for the …
-			return lexical.TrimWord(text[:i]) + "…"
+			return lexical.Shorten(text, i) + "…"
 		}
 	}
 	return text

@@ -58,7 +58,7 @@ func (c *Corpus) words(n int) string {
 func Fill(ctx context.Context, s store.Store, sc store.Scope, n int) error {
 	c := NewCorpus(1)
 	items := make(chan memory.Item)
-	errs := make(chan error, 8)
+	errs := make(chan error, 64)
 	for range cap(errs) {
 		go func() {
 			var first error

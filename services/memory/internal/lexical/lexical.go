@@ -138,7 +138,7 @@ func fold(word string) string {
 			b.WriteRune(unicode.ToLower(r))
 		}
 	}
-	return cut(b.String(), maxWord)
+	return cut(norm.NFC.String(b.String()), maxWord)
 }
 
 // cut shortens s to at most n bytes, between characters.

@@ -15,12 +15,13 @@ func Snippet(text string, terms []string, width int) string {
 	if len(text) <= width {
 		return collapse(text)
 	}
-	at := bestWindow(cut(text, snippetScan), terms, width)
-	start, end := at, at+width
+	match := bestWindow(cut(text, snippetScan), terms, width)
+	start := max(0, match-width/8) // a little of what comes before makes it readable
+	end := start + width
 	if end >= len(text) {
-		start, end = max(0, len(text)-width), len(text)
+		start, end = len(text)-width, len(text)
 	}
-	start, end = wordBounds(text, start, end)
+	start, end = wordStart(text, start, match), wordEnd(text, match, end)
 	s := collapse(text[start:end])
 	if start > 0 {
 		s = "…" + s
@@ -31,7 +32,7 @@ func Snippet(text string, terms []string, width int) string {
 	return s
 }
 
-// bestWindow gives where a window of width bytes begins that holds the most distinct terms.
+// bestWindow gives where the first term is of the window of width bytes that holds the most distinct ones.
 func bestWindow(text string, terms []string, width int) int {
 	index := make(map[string]int, len(terms))
 	for i, t := range terms {
@@ -62,37 +63,55 @@ func bestWindow(text string, terms []string, width int) int {
 		}
 		return best < len(terms)
 	})
-	// A little of what comes before makes it readable.
-	return max(0, bestAt-width/8)
+	return bestAt
 }
 
-// wordBounds moves start forward and end back to white space, if there is any within 32 bytes, and to
-// the bounds of characters in any case.
-func wordBounds(text string, start, end int) (int, int) {
-	if start > 0 {
-		for start < end && !utf8.RuneStart(text[start]) {
-			start++
-		}
-		if i := strings.IndexFunc(text[start:min(start+32, end)], unicode.IsSpace); i >= 0 {
-			start += i + 1
+// wordReach is how far a cut moves to find white space.
+const wordReach = 32
+
+// wordStart moves start forward to the beginning of a character, and behind white space if there is some near
+// and not behind match.
+func wordStart(text string, start, match int) int {
+	if start == 0 {
+		return 0
+	}
+	for start < len(text) && !utf8.RuneStart(text[start]) {
+		start++
+	}
+	if near := min(start+wordReach, match); near > start {
+		if i := strings.IndexFunc(text[start:near], unicode.IsSpace); i >= 0 {
+			_, width := utf8.DecodeRuneInString(text[start+i:])
+			return start + i + width
 		}
 	}
-	if end < len(text) {
-		for end > start && !utf8.RuneStart(text[end]) {
-			end--
-		}
-		from := max(start, end-32)
-		if i := strings.LastIndexFunc(text[from:end], unicode.IsSpace); i > 0 {
-			end = from + i
-		}
-	}
-	return start, end
+	return start
 }
 
-// TrimWord takes the last word off a text that was cut, if it is short, because it may not be whole.
-func TrimWord(text string) string {
-	_, end := wordBounds(text+" ", 0, len(text))
-	return text[:end]
+// wordEnd moves end back to the end of a character, and before white space if there is some near and not
+// before match.
+func wordEnd(text string, match, end int) int {
+	if end >= len(text) {
+		return len(text)
+	}
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	from := max(match, end-wordReach)
+	for from < end && !utf8.RuneStart(text[from]) {
+		from++
+	}
+	if i := strings.LastIndexFunc(text[from:end], unicode.IsSpace); i > 0 {
+		return from + i
+	}
+	return end
+}
+
+// Shorten gives the beginning of text, at most n bytes long, cut between words where it can.
+func Shorten(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	return text[:wordEnd(text, 0, n)]
 }
 
 func collapse(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -27,6 +27,7 @@ type database struct {
 	err     error // of connect; read after ready
 	writer  *sql.DB
 	readers *sql.DB
+	group   group
 	freq    frequencies
 }
 

@@ -134,6 +134,7 @@ func (p *pool) enter(sc store.Scope, create bool) (*database, entry, error) {
 	db := &database{
 		scope: sc, refs: 1, used: p.tick,
 		ready: make(chan struct{}), drained: make(chan struct{}), gone: make(chan struct{}),
+		group: group{turn: make(chan struct{}, 1)},
 	}
 	p.open[sc] = db
 	p.mu.Unlock()

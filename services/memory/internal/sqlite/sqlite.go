@@ -83,7 +83,7 @@ func (s *Store) read(ctx context.Context, sc store.Scope, absent error, f func(c
 	return classify(ctx, sc, f(ctx, db))
 }
 
-// write runs f in the one write transaction of sc's database, and commits if f returns nil.
+// write runs f in a write transaction of sc's database, see group.
 func (s *Store) write(ctx context.Context, sc store.Scope, f func(context.Context, *sql.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()
@@ -92,15 +92,7 @@ func (s *Store) write(ctx context.Context, sc store.Scope, f func(context.Contex
 		return classify(ctx, sc, err)
 	}
 	defer s.pool.release(db)
-	tx, err := db.writer.BeginTx(ctx, nil)
-	if err != nil {
-		return classify(ctx, sc, err)
-	}
-	if err := f(ctx, tx); err != nil {
-		_ = tx.Rollback()
-		return classify(ctx, sc, err)
-	}
-	return classify(ctx, sc, tx.Commit())
+	return classify(ctx, sc, db.group.do(ctx, db.writer, f))
 }
 
 // makeDir makes a directory whose name survives a power failure.
