@@ -110,7 +110,9 @@ type Issued struct {
 	VaultToken string   `json:"vault_token,omitempty"`
 	VaultAddr  string   `json:"vault_addr,omitempty"`  // where the node reaches Vault: unix:///… or http(s)://…
 	VaultPaths []string `json:"vault_paths,omitempty"` // "<METHOD> <path>" that are let through
-	Scrub      []string `json:"scrub,omitempty"`       // exact values to scrub from output
+	// VaultNamespace is the namespace of OpenBao or Vault Enterprise that the paths are in; empty is the root.
+	VaultNamespace string   `json:"vault_namespace,omitempty"`
+	Scrub          []string `json:"scrub,omitempty"` // exact values to scrub from output
 }
 
 // File is a credential as a file at /run/secrets/<Name>.
