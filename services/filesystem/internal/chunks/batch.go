@@ -100,6 +100,7 @@ func (b *Batch) Commit() error {
 	if err := b.commit(); err != nil {
 		return fmt.Errorf("chunk store: %w", errors.Join(err, b.s.root.RemoveAll(b.dir)))
 	}
+	clear(b.staged) // from here on they are read like all others
 	return b.s.root.Remove(b.dir)
 }
 

@@ -44,7 +44,7 @@ type Overlay struct {
 	ReadOnly  bool      `json:"readonly,omitempty"`
 	DiskBytes int64     `json:"disk_bytes"`
 	IDBase    uint32    `json:"id_base,omitempty"` // host id to which container id 0 maps; 0: it is not mounted here
-	Layers    []string  `json:"layers"`  // ids, the uppermost first
+	Layers    []string  `json:"layers"`            // ids, the uppermost first
 	At        time.Time `json:"at"`
 	Ready     bool      `json:"ready"`
 }
@@ -73,7 +73,22 @@ func Open(data string) (*Trees, error) {
 			return nil, err
 		}
 	}
-	return &Trees{data: data, vol: vol, spaces: map[string]*layers{}}, nil
+	t := &Trees{data: data, vol: vol, spaces: map[string]*layers{}}
+	return t, t.clean()
+}
+
+// unfinished ends the name of an overlay's directory that is being made.
+const unfinished = ".tmp"
+
+// clean removes what an earlier process had only begun.
+func (t *Trees) clean() error {
+	entries, err := os.ReadDir(filepath.Join(t.data, "overlays"))
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) == unfinished {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(t.data, "overlays", e.Name())))
+		}
+	}
+	return err
 }
 
 // Close releases what this process holds. Overlays stay mounted.
@@ -160,13 +175,7 @@ func (t *Trees) Parts(o Overlay) (lower []string, upper, work string) {
 }
 
 func (t *Trees) build(ctx context.Context, l *layers, o *Overlay) error {
-	dir := t.dir(o.Sandbox)
-	for _, d := range []string{"", "files", "lower", "upper", "disk"} {
-		if err := os.Mkdir(filepath.Join(dir, d), 0o711); err != nil {
-			return err
-		}
-	}
-	if err := t.write(*o); err != nil {
+	if err := t.begin(*o); err != nil {
 		return err
 	}
 	failpoint.Hit(afterRecord)
@@ -183,7 +192,24 @@ func (t *Trees) build(ctx context.Context, l *layers, o *Overlay) error {
 	}
 	failpoint.Hit(afterMount)
 	o.Ready = true
-	return t.write(*o)
+	return write(t.dir(o.Sandbox), *o)
+}
+
+// begin makes the overlay's directory with overlay.json in it, at once: a directory without the file is one that is being removed.
+func (t *Trees) begin(o Overlay) error {
+	tmp := t.dir(o.Sandbox) + unfinished
+	if err := os.RemoveAll(tmp); err != nil { // nothing is ever mounted below it
+		return err
+	}
+	for _, d := range []string{"", "files", "lower", "upper", "disk"} {
+		if err := os.Mkdir(filepath.Join(tmp, d), 0o711); err != nil {
+			return err
+		}
+	}
+	if err := write(tmp, o); err != nil {
+		return err
+	}
+	return os.Rename(tmp, t.dir(o.Sandbox))
 }
 
 // volume makes the writable part: upper holds what the sandbox changes, work is overlayfs's own.
@@ -251,12 +277,12 @@ func (t *Trees) mount(ns int, layersDir string, o Overlay) (err error) {
 	return nil
 }
 
-func (t *Trees) write(o Overlay) error {
+func write(dir string, o Overlay) error {
 	b, err := json.Marshal(o)
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(t.dir(o.Sandbox), "overlay.json")
+	path := filepath.Join(dir, "overlay.json")
 	if err := os.WriteFile(path+".tmp", b, 0o600); err != nil {
 		return err
 	}

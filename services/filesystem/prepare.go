@@ -1,0 +1,145 @@
+package filesystem
+
+import (
+	"context"
+	"errors"
+
+	"github.com/weftmesh/weft/pkg/app/failpoint"
+	"github.com/weftmesh/weft/pkg/fault"
+	"github.com/weftmesh/weft/pkg/mesh/records"
+	wire "github.com/weftmesh/weft/schemas/filesystem"
+	"github.com/weftmesh/weft/services/filesystem/internal/chunks"
+	"github.com/weftmesh/weft/services/filesystem/internal/manifest"
+	"github.com/weftmesh/weft/services/filesystem/internal/tree"
+)
+
+// States of an overlay's record.
+const (
+	overlayOpen      = "open"
+	overlayMerged    = "merged"
+	overlayDiscarded = "discarded"
+)
+
+// Modes in which a sandbox sees the files.
+const (
+	modePrivate  = "private"
+	modeReadOnly = "readonly"
+)
+
+var afterFence = failpoint.Register("filesystem.prepare.after-fence")
+
+// owner identifies whose overlay an operation is about.
+type owner struct {
+	tenant, workspace, id string
+	attempt               int
+	sandbox               string
+}
+
+// check validates what a node sent, and gives the workspace.
+func (s *Service) check(o owner) (*space, error) {
+	if err := errors.Join(checkID("owner", o.id), checkID("sandbox", o.sandbox)); err != nil {
+		return nil, fault.New(fault.Invalid, "%v", err)
+	}
+	if o.attempt < 0 {
+		return nil, fault.New(fault.Invalid, "attempt %d must not be negative", o.attempt)
+	}
+	return s.space(o.tenant, o.workspace)
+}
+
+// Prepare gives a sandbox its view of the head. It raises the fence: what an earlier attempt of the same owner
+// merges or prepares from now on is a conflict. Asked again for the same attempt and sandbox it gives the same view, with what the
+// sandbox has written, as long as the node was not restarted.
+func (s *Service) Prepare(ctx context.Context, req wire.Prepare) (wire.Prepared, error) {
+	sp, err := s.check(owner{req.Tenant, req.Workspace, req.Owner, req.Attempt, req.Sandbox})
+	if err != nil {
+		return wire.Prepared{}, err
+	}
+	if req.Mode == "" {
+		req.Mode = modePrivate
+	}
+	if req.Mode != modePrivate && req.Mode != modeReadOnly {
+		return wire.Prepared{}, fault.New(fault.Invalid, "mode %q must be private or readonly", req.Mode)
+	}
+	if req.DiskBytes < 0 {
+		return wire.Prepared{}, fault.New(fault.Invalid, "disk_bytes %d must not be negative", req.DiskBytes)
+	}
+	def(&req.DiskBytes, s.cfg.OverlayBytes)
+	if _, err := s.quota(ctx, sp); err != nil {
+		return wire.Prepared{}, err
+	}
+	if err := sp.hold(ctx); err != nil {
+		return wire.Prepared{}, err
+	}
+	defer sp.release()
+	base, err := s.fence(ctx, sp, req)
+	if err != nil {
+		return wire.Prepared{}, err
+	}
+	failpoint.Hit(afterFence)
+	root, files := manifest.Empty, 0
+	if base != "" {
+		r, err := s.snapshot(ctx, sp, base)
+		if err != nil {
+			return wire.Prepared{}, err
+		}
+		if root, err = chunks.ParseHash(r.Value.Manifest); err != nil {
+			return wire.Prepared{}, err
+		}
+		files = r.Value.Files
+	}
+	o, err := s.trees.Prepare(ctx, sp.trees(), tree.Overlay{
+		Tenant: req.Tenant, Workspace: req.Workspace, Owner: req.Owner, Attempt: req.Attempt, Sandbox: req.Sandbox,
+		Base: base, ReadOnly: req.Mode == modeReadOnly, DiskBytes: req.DiskBytes, IDBase: req.IDBase, At: s.cfg.Clock().UTC(),
+	}, root)
+	if err != nil {
+		return wire.Prepared{}, storeFault(err)
+	}
+	return s.prepared(o, files), nil
+}
+
+func (s *Service) prepared(o tree.Overlay, files int) wire.Prepared {
+	p := wire.Prepared{UID: tree.Owner, GID: tree.Owner, Base: o.Base, Files: files}
+	if o.IDBase > 0 {
+		p.Path, p.UID, p.GID = s.trees.Path(o.Sandbox), o.IDBase+tree.Payload, o.IDBase+tree.Payload
+		return p
+	}
+	lower, upper, work := s.trees.Parts(o)
+	p.Layers = &wire.Layers{Lower: lower, Upper: upper, Work: work}
+	return p
+}
+
+// fence writes the overlay's record and gives the snapshot that it starts from. An overlay of an earlier attempt is removed.
+func (s *Service) fence(ctx context.Context, sp *space, req wire.Prepare) (base string, err error) {
+	r, err := s.cfg.Records.Overlays.Get(ctx, sp.key(req.Owner))
+	if fault.Is(err, fault.NotFound) {
+		r = records.Record[wire.Overlay]{Value: wire.Overlay{Attempt: -1}}
+	} else if err != nil {
+		return "", err
+	}
+	have := r.Value
+	switch {
+	case have.Attempt > req.Attempt:
+		return "", fault.New(fault.Conflict, "attempt %d was overtaken by attempt %d; end it", req.Attempt, have.Attempt)
+	case have.Attempt == req.Attempt && have.Sandbox != req.Sandbox:
+		return "", fault.New(fault.Conflict, "attempt %d has its files in sandbox %s already", req.Attempt, have.Sandbox)
+	case have.Attempt == req.Attempt && have.State != overlayOpen:
+		return "", fault.New(fault.Conflict, "the files of attempt %d were %s already", req.Attempt, have.State)
+	case have.Attempt == req.Attempt:
+		return have.Base, nil
+	}
+	st, err := s.head(ctx, sp)
+	if err == nil {
+		err = s.settle(ctx, sp, st)
+	}
+	if err != nil {
+		return "", err
+	}
+	base = st.Value.Snapshot
+	_, err = s.cfg.Records.Overlays.Write(ctx, sp.key(req.Owner), r.Sequence, eventOpened, wire.Overlay{
+		Owner: req.Owner, Attempt: req.Attempt, Sandbox: req.Sandbox, Base: base, State: overlayOpen, At: s.cfg.Clock().UTC(),
+	})
+	if err == nil && have.Sandbox != "" {
+		err = s.trees.Remove(have.Sandbox)
+	}
+	return base, err
+}
