@@ -132,23 +132,33 @@ func TestTrees(t *testing.T) {
 }
 
 func TestForkBomb(t *testing.T) {
-	b := newBox(t, withPIDs(300))
-	ctx := within(t, 60*time.Second)
-	p, err := b.Start(ctx, command("/payload", "bomb"))
-	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		_, err := b.Start(ctx, command("true"))
-		return fault.Is(err, fault.Exhausted)
-	}, 20*time.Second, 10*time.Millisecond, "the limit is met, and said so")
-	t0 := time.Now()
-	require.NoError(t, p.Stop(ctx, 0))
-	t.Logf("fork bomb of some 300 processes ended in %v", time.Since(t0))
-	x, err := p.Wait(ctx)
-	require.NoError(t, err)
-	require.False(t, x.Leftovers)
-	require.NoError(t, p.Close())
-	require.Equal(t, "back", b.output("echo", "back"))
-	b.alone()
+	for name, spec := range map[string]supervisor.ProcessSpec{
+		"in sessions of their own": command("/payload", "bomb", "sessions"),
+		"orphans":                  command("/payload", "bomb", "orphans"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBox(t, withPIDs(300))
+			ctx := within(t, 60*time.Second)
+			p, err := b.Start(ctx, spec)
+			require.NoError(t, err)
+			require.Eventually(t, func() bool {
+				q, err := b.Start(ctx, command("true"))
+				if err == nil {
+					_ = q.Close()
+				}
+				return fault.Is(err, fault.Exhausted)
+			}, 20*time.Second, 10*time.Millisecond, "the limit is met, and said so")
+			t0 := time.Now()
+			require.NoError(t, p.Stop(ctx, 0))
+			t.Logf("some 230 processes ended in %v", time.Since(t0))
+			x, err := p.Wait(ctx)
+			require.NoError(t, err)
+			require.False(t, x.Leftovers)
+			require.NoError(t, p.Close())
+			require.Equal(t, "back", b.output("echo", "back"))
+			b.alone()
+		})
+	}
 }
 
 func TestSignals(t *testing.T) {

@@ -66,7 +66,8 @@ func (t *tags) take() (uint32, error) {
 
 func (t *tags) lap() {
 	t.inUse = map[uint32]bool{}
-	for _, p := range readProcesses() {
+	procs, _ := readProcesses()
+	for _, p := range procs {
 		for f := range bytes.FieldsSeq(p.groups) {
 			if g, err := strconv.ParseUint(string(f), 10, 32); err == nil && g >= wire.TagFirst && g < wire.TagFirst+wire.TagCount {
 				t.inUse[uint32(g)] = true

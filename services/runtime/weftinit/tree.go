@@ -52,27 +52,58 @@ func (m member) gone(deadline time.Time) {
 // maxPinned bounds the descriptors that one sweep holds; the rest is for the next sweep.
 const maxPinned = 512
 
-// members lists the live processes of the tree.
-func (t tree) members() []member {
-	procs := readProcesses()
-	var out []member
+// scan lists the processes of the tree, the live and the dead that nobody waited for yet. certain
+// says that none vanished while it looked: one that did may have left a child that came too late to be
+// listed. So may a dead one that was not seen dead before.
+func (t tree) scan() (live, dead []processStat, certain bool) {
+	procs, vanished := readProcesses()
 	for _, p := range procs {
-		if p.zombie || p.pid == os.Getpid() || !t.has(p, procs) {
-			continue
+		switch {
+		case p.pid == os.Getpid() || !t.has(p, procs):
+		case p.zombie:
+			dead = append(dead, p)
+		default:
+			live = append(live, p)
 		}
-		m := member{pid: p.pid}
-		if fd, err := unix.PidfdOpen(p.pid, unix.PIDFD_NONBLOCK); err == nil {
-			m.pidfd = os.NewFile(uintptr(fd), "pidfd")
-			// Whoever has the pid now is pinned; it must still be of this tree.
-			if again, ok := readProcess(p.pid); !ok || again.zombie || again.start != p.start {
-				_ = m.pidfd.Close()
-				continue
+	}
+	return live, dead, vanished == 0
+}
+
+// empty reports that nothing of the tree lives. It looks twice, since even a certain look can miss a
+// child whose number is lower than its parent's, after the numbers wrapped.
+func (t tree) empty() bool {
+	for range 2 {
+		if live, dead, certain := t.scan(); len(live) > 0 || len(dead) > 0 || !certain {
+			return false
+		}
+	}
+	return true
+}
+
+// pin makes sure that a process is still the one that was scanned, and stays so.
+func pin(p processStat) (member, bool) {
+	m := member{pid: p.pid}
+	fd, err := unix.PidfdOpen(p.pid, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return m, err != unix.ESRCH
+	}
+	m.pidfd = os.NewFile(uintptr(fd), "pidfd")
+	if again, ok := readProcess(p.pid); !ok || again.zombie || again.start != p.start {
+		_ = m.pidfd.Close()
+		return m, false
+	}
+	return m, true
+}
+
+// members are the live processes of the tree, or the first of many.
+func (t tree) members() []member {
+	var out []member
+	live, _, _ := t.scan()
+	for _, p := range live {
+		if m, ok := pin(p); ok {
+			if out = append(out, m); len(out) == maxPinned {
+				break
 			}
-		} else if err == unix.ESRCH {
-			continue
-		}
-		if out = append(out, m); len(out) == maxPinned {
-			break
 		}
 	}
 	return out
@@ -96,27 +127,32 @@ func (t tree) has(p processStat, all map[int]processStat) bool {
 	return false
 }
 
-// signal sends sig to the whole tree once.
+// signal sends sig to the whole tree once and says to how many.
 func (t tree) signal(sig unix.Signal) int {
-	ms := t.members()
-	for _, m := range ms {
-		m.signal(sig)
+	n := 0
+	live, _, _ := t.scan()
+	for _, p := range live {
+		if m, ok := pin(p); ok {
+			m.signal(sig)
+			release([]member{m})
+			n++
+		}
 	}
-	release(ms)
-	return len(ms)
+	return n
 }
 
 // wait returns true when nothing of the tree is left, false at the deadline.
 func (t tree) wait(deadline time.Time) bool {
 	for {
 		ms := t.members()
-		if len(ms) == 0 {
+		if len(ms) == 0 && t.empty() {
 			return true
 		}
+		breathe(ms)
 		waitGone(ms, deadline)
 		release(ms)
 		if !time.Now().Before(deadline) {
-			return len(t.members()) == 0
+			return t.empty()
 		}
 	}
 }
@@ -124,46 +160,73 @@ func (t tree) wait(deadline time.Time) bool {
 // killFor bounds how long a kill goes on; only processes stuck in the kernel outlast it.
 const killFor = 10 * time.Second
 
-// kill ends the tree for certain: it sweeps until a sweep finds nothing. What forks faster than it is
-// killed is first stopped as a whole: stopped processes keep their places under the pids limit,
-// killed ones would make room.
+// kill ends the tree for certain: it sweeps until a sweep finds nothing.
 func (t tree) kill() bool {
 	deadline := time.Now().Add(killFor)
 	for sweep := 0; time.Now().Before(deadline); sweep++ {
+		if sweep >= freezeAfter {
+			t.freeze(deadline)
+		}
 		ms := t.members()
-		if len(ms) == 0 {
+		if len(ms) == 0 && t.empty() {
 			return true
 		}
-		stop := (sweep >= 3 || len(ms) > 64) && sweep < 40
-		for _, m := range ms {
-			if stop {
-				m.signal(unix.SIGSTOP)
-			}
-		}
-		if stop {
-			release(ms)
-			if !t.allStopped() {
-				continue
-			}
-			ms = t.members()
-		}
+		breathe(ms)
 		for _, m := range ms {
 			m.signal(unix.SIGKILL)
 		}
 		waitGone(ms, minTime(deadline, time.Now().Add(100*time.Millisecond)))
 		release(ms)
 	}
-	return len(t.members()) == 0
+	live, _, _ := t.scan() // in a sandbox full of short-lived processes a look is hardly ever certain
+	return len(live) == 0
 }
 
-func (t tree) allStopped() bool {
-	procs := readProcesses()
-	for _, p := range procs {
-		if !p.zombie && !p.stopped && p.pid != os.Getpid() && t.has(p, procs) {
-			return false
+// breathe waits a little before the next look, when this one found nothing to wait for.
+func breathe(ms []member) {
+	if len(ms) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+const freezeAfter = 2 // sweeps
+
+// freeze stops a tree that forks faster than it is killed. A process with a pending SIGSTOP can't fork any
+// more, and one that is stopped keeps its place under the pids limit, which one that is killed would
+// free for the next. So this converges; it returns when a sweep finds nobody new.
+func (t tree) freeze(deadline time.Time) {
+	type process struct {
+		pid   int
+		start uint64
+	}
+	seen := map[process]bool{}
+	isNew := func(p processStat) bool {
+		key := process{p.pid, p.start}
+		before := seen[key]
+		seen[key] = true
+		return !before
+	}
+	for time.Now().Before(deadline) {
+		live, dead, certain := t.scan()
+		for _, p := range live {
+			if !isNew(p) {
+				continue
+			}
+			certain = false
+			if m, ok := pin(p); ok {
+				m.signal(unix.SIGSTOP)
+				release([]member{m})
+			}
+		}
+		for _, p := range dead {
+			if isNew(p) {
+				certain = false
+			}
+		}
+		if certain {
+			return
 		}
 	}
-	return true
 }
 
 func waitGone(ms []member, deadline time.Time) {
@@ -193,7 +256,7 @@ func minTime(a, b time.Time) time.Time {
 // processStat is what a sweep needs to know of a process.
 type processStat struct {
 	pid, parent, session int
-	zombie, stopped      bool
+	zombie               bool
 	start                uint64 // in ticks since boot: with the pid it names one process for good
 	groups               []byte // as in /proc: ids with spaces between and after
 	userTicks, sysTicks  uint64
@@ -210,20 +273,20 @@ func (p processStat) hasGroup(gid uint32) bool {
 	return false
 }
 
-// readProcesses reads all of /proc. What ends meanwhile is left out.
-func readProcesses() (out map[int]processStat) {
-	block(func() { out = scanProcesses() })
-	return out
+// readProcesses reads all of /proc. What ends meanwhile is left out and counted.
+func readProcesses() (out map[int]processStat, vanished int) {
+	block(func() { out, vanished = scanProcesses() })
+	return out, vanished
 }
 
-func scanProcesses() map[int]processStat {
+func scanProcesses() (out map[int]processStat, vanished int) {
 	dir, err := os.Open("/proc")
 	if err != nil {
-		return nil
+		return nil, 0
 	}
 	defer dir.Close()
 	names, _ := dir.Readdirnames(-1)
-	out := make(map[int]processStat, len(names))
+	out = make(map[int]processStat, len(names))
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil {
@@ -231,9 +294,11 @@ func scanProcesses() map[int]processStat {
 		}
 		if p, ok := readProcess(pid); ok {
 			out[pid] = p
+		} else {
+			vanished++
 		}
 	}
-	return out
+	return out, vanished
 }
 
 func readProcess(pid int) (p processStat, ok bool) {
@@ -251,7 +316,6 @@ func readProcess(pid int) (p processStat, ok bool) {
 	p = processStat{
 		pid: pid, parent: num(1), session: num(3),
 		zombie:    f[0][0] == 'Z' || f[0][0] == 'X',
-		stopped:   f[0][0] == 'T' || f[0][0] == 't',
 		userTicks: uint64(num(11)), sysTicks: uint64(num(12)),
 		start: uint64(num(19)), rssPages: int64(num(21)),
 	}

@@ -20,7 +20,7 @@ type usage wire.Usage
 // measure looks at the cgroup that is mounted in the sandbox, of either version, and sums the
 // processes up where there is none.
 func measure() wire.Usage {
-	procs := readProcesses()
+	procs, _ := readProcesses()
 	u := usage{PIDs: len(procs), Source: "proc"}
 	if p, ok := procs[os.Getpid()]; ok {
 		u.InitRSS = p.rssPages * int64(os.Getpagesize())

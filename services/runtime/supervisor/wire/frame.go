@@ -167,6 +167,9 @@ func (r *Reader) Message() (Frame, error) {
 		if f.Type != TypePart && whole == nil {
 			return f, nil
 		}
+		if len(f.Body) == 0 && f.Type == TypePart {
+			return Frame{}, ErrFrameShort // no end is in sight with such
+		}
 		if len(whole)+len(f.Body) > MaxMessage {
 			return Frame{}, ErrMessageLong
 		}

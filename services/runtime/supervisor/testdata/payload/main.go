@@ -73,12 +73,12 @@ func main() {
 		check(err)
 		must(c.Write([]byte(strings.ToUpper(string(b)))))
 		check(c.Close())
-	case "bomb": // forks as fast as it can, for ever
-		for {
-			for range 4 {
-				c := exec.Command("/proc/self/exe", "bomb")
-				c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-				_ = c.Start()
+	case "bomb": // forks as fast as it can, for ever; orphans: each lives only to fork again
+		for n := 0; args[0] == "sessions" || n < 2; {
+			c := exec.Command("/proc/self/exe", mode, args[0])
+			c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+			if c.Start() == nil {
+				n++
 			}
 			time.Sleep(time.Millisecond)
 		}
