@@ -72,7 +72,7 @@ func (n *Node) create(ctx context.Context, s *Sandbox, level Level) error {
 // prepare makes what the container's spec refers to. The directory comes first: by it, what a dying
 // process leaves is found.
 func (n *Node) prepare(s *Sandbox) error {
-	for _, dir := range []string{"", "workspace", "secrets", "input", "etc"} {
+	for _, dir := range []string{"", "workspace", "memory", "input", "etc"} {
 		if err := os.MkdirAll(s.path(dir), 0o755); err != nil {
 			return err
 		}
@@ -84,7 +84,13 @@ func (n *Node) prepare(s *Sandbox) error {
 	if err := pinNamespaces(s.path("ns"), s.ids); err != nil {
 		return err
 	}
-	if err := mountSecrets(s.path("secrets"), s.HostUID()); err != nil {
+	if err := mountMemory(s.path("memory")); err != nil {
+		return err
+	}
+	if err := os.Mkdir(s.secrets(), 0o500); err != nil {
+		return err
+	}
+	if err := os.Chown(s.secrets(), int(s.HostUID()), int(s.HostUID())); err != nil {
 		return err
 	}
 	for _, f := range etcFiles {

@@ -166,7 +166,14 @@ func TestSecretsAndInput(t *testing.T) {
 	// In memory, and nowhere else.
 	fstype, err := os.ReadFile("/proc/self/mountinfo")
 	require.NoError(t, err)
-	require.Regexp(t, s.path("secrets")+` .* - tmpfs tmpfs `, string(fstype))
+	require.Regexp(t, s.path("memory")+` .* - tmpfs tmpfs `, string(fstype))
+	require.NoError(t, s.Keep([]byte("kept")))
+	kept, err := s.Kept()
+	require.NoError(t, err)
+	require.Equal(t, "kept", string(kept))
+	_, out = sh(t, s, "cat /run/secrets/../kept /run/secrets/.kept /run/kept 2>&1; ls -a /run/secrets | wc -l")
+	require.NotContains(t, out, "kept\n4")
+	require.True(t, strings.HasSuffix(out, "\n4\n"), out)
 	for _, bad := range []string{"../x", "a/b", "", ".", ".."} {
 		require.Error(t, s.WriteSecrets([]secrets.File{{Name: bad, Value: []byte("v")}}), bad)
 	}

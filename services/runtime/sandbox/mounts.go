@@ -88,20 +88,17 @@ func unmountBelow(dir string) (int, error) {
 	return n, errors.Join(errs...)
 }
 
-// mountSecrets makes an empty tmpfs that only the payload can read. It is never swapped where the
+// mountMemory makes an empty tmpfs for what must never be on a disk. It is never swapped where the
 // kernel can promise that.
-func mountSecrets(dir string, uid uint32) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	data := fmt.Sprintf("size=%d,nr_inodes=%d,mode=0500,uid=%d,gid=%d", maxSecretBytes, maxSecretFiles+1, uid, uid)
+func mountMemory(dir string) error {
+	data := fmt.Sprintf("size=%d,nr_inodes=%d,mode=0711", maxSecretBytes+maxKeptBytes, 2*maxSecretFiles+8)
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	err := unix.Mount("tmpfs", dir, "tmpfs", flags, data+",noswap")
 	if errors.Is(err, unix.EINVAL) { // before Linux 6.4
 		err = unix.Mount("tmpfs", dir, "tmpfs", flags, data)
 	}
 	if err != nil {
-		return fmt.Errorf("secrets of the sandbox: %w", err)
+		return fmt.Errorf("memory of the sandbox: %w", err)
 	}
 	return nil
 }

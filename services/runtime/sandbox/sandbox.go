@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weftmesh/weft/pkg/fault"
 	"github.com/weftmesh/weft/schemas/filesystem"
 	"github.com/weftmesh/weft/schemas/secrets"
@@ -18,10 +20,11 @@ import (
 	"github.com/weftmesh/weft/services/runtime/supervisor"
 )
 
-// Limits of what the secrets' tmpfs takes.
+// Limits of what a sandbox's memory on the node takes.
 const (
 	maxSecretBytes = 4 << 20
 	maxSecretFiles = 256
+	maxKeptBytes   = 8 << 20
 )
 
 // Sandbox is one running sandbox, or one that has ended and was not destroyed yet.
@@ -100,7 +103,7 @@ func (s *Sandbox) MountWorkspace(p filesystem.Prepared, readOnly bool) error {
 // WriteSecrets puts credentials at /run/secrets, readable by the payload only and in memory only.
 // They replace files of the same names.
 func (s *Sandbox) WriteSecrets(files []secrets.File) error {
-	root, err := os.OpenRoot(s.path("secrets"))
+	root, err := os.OpenRoot(s.secrets())
 	if err != nil {
 		return err
 	}
@@ -133,6 +136,22 @@ func (s *Sandbox) writeSecret(root *os.Root, f secrets.File) error {
 	return root.Rename(tmp, f.Name)
 }
 
+// secrets is the node's side of SecretsPath.
+func (s *Sandbox) secrets() string { return s.path("memory", "secrets") }
+
+// Keep remembers b as long as the sandbox is there, in memory only and out of its reach: what this
+// process must know of it again after a restart. It replaces what was kept before.
+func (s *Sandbox) Keep(b []byte) error {
+	tmp := s.path("memory", ".kept")
+	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, s.path("memory", "kept"))
+}
+
+// Kept gives it back; nothing was kept: fs.ErrNotExist.
+func (s *Sandbox) Kept() ([]byte, error) { return os.ReadFile(s.path("memory", "kept")) }
+
 // WriteInput puts b at InputPath.
 func (s *Sandbox) WriteInput(b []byte) error {
 	tmp, path := s.path("input", ".input"), s.path("input", filepath.Base(InputPath))
@@ -140,6 +159,23 @@ func (s *Sandbox) WriteInput(b []byte) error {
 		return err
 	}
 	return os.Rename(tmp, path)
+}
+
+// Stop ends every process of the sandbox, and takes the workspace off it: what was written there is
+// complete now and nobody is in its way. The sandbox itself, which runs nothing any more, is left to Destroy.
+func (s *Sandbox) Stop(ctx context.Context) error {
+	s.destroy.Lock()
+	defer s.destroy.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, killTimeout)
+	defer cancel()
+	if err := s.group.Kill(ctx); err != nil {
+		return err
+	}
+	err := unix.Unmount(s.path("workspace"), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+		return nil // nothing is mounted there
+	}
+	return err
 }
 
 // Pause freezes every process of the sandbox where it is. It does without containerd.

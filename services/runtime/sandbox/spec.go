@@ -98,7 +98,7 @@ func (n *Node) mounts(s *Sandbox, l Level, launch supervisor.Launch) []specs.Mou
 	if n.cfg.CLI != "" {
 		bind(n.cfg.CLI, cliPath)
 	}
-	bind(s.path("secrets"), SecretsPath, "noexec")
+	bind(s.secrets(), SecretsPath, "noexec")
 	bind(s.path("input"), filepath.Dir(InputPath), "noexec")
 	for _, f := range etcFiles {
 		bind(s.path("etc", f), "/etc/"+f, "noexec")

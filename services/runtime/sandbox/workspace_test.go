@@ -48,6 +48,12 @@ func TestAWorkspaceComesLateAndKeepsItsOwnerOnDisk(t *testing.T) {
 	}
 	_, out = sh(t, s, "cp /bin/true /workspace/t && chmod 4755 /workspace/t && /workspace/t && echo runs; grep ' /workspace ' /proc/self/mountinfo | grep -c nosuid,nodev")
 	require.Equal(t, "runs\n2\n", out, "the mount point and the workspace on it")
+	require.NoError(t, s.Stop(within(t, 20*time.Second)))
+	<-s.Gone()
+	mounted, err := isMounted(s.path("workspace"))
+	require.NoError(t, err)
+	require.False(t, mounted, "stopped: its files are free to be read")
+	require.NoError(t, s.Stop(within(t, 20*time.Second)), "twice is no error")
 	require.NoError(t, s.Destroy(within(t, 20*time.Second)))
 	b, err := os.ReadFile(filepath.Join(dir, "a.txt"))
 	require.NoError(t, err)
