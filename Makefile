@@ -49,8 +49,8 @@ build: ## Build the programs into bin, static
 # End-to-end tests time what they see, so they have the machine to themselves.
 test: ## Run all tests on the real components with the race detector (WEFT_TEST_REQUIRE=1: skip none)
 	@$(stack) -for test
-	@rest=$$(go list $(packages) | grep -v /services/e2e) && e2e=$$(go list ./services/... | grep /services/e2e || true); \
-	status=0; \
+	@all=$$(go list $(packages)); status=0; \
+	rest=$$(grep -v /services/e2e <<<"$$all"); e2e=$$(grep /services/e2e <<<"$$all" || true); \
 	go test -race -p 2 -timeout 40m $$rest || status=$$?; \
 	[ -z "$$e2e" ] || go test -race -p 1 -timeout 40m $$e2e || status=$$?; \
 	exit $$status
