@@ -4,14 +4,15 @@ import (
 	"context"
 
 	"github.com/weftmesh/weft/pkg/fault"
+	"github.com/weftmesh/weft/pkg/mesh"
 	wire "github.com/weftmesh/weft/schemas/filesystem"
 	"github.com/weftmesh/weft/schemas/workspace"
 )
 
 // Discard throws an overlay away. Discarding twice, or what was never prepared, or what was merged, is no error: nothing of
 // the sandbox is on this node afterwards.
-func (s *Service) Discard(ctx context.Context, req wire.Discard) (workspace.Empty, error) {
-	o := owner{req.Tenant, req.Workspace, req.Owner, req.Attempt, req.Sandbox}
+func (s *Service) Discard(ctx context.Context, by mesh.Caller, req wire.Discard) (workspace.Empty, error) {
+	o := owner{req.Tenant, req.Workspace, req.Owner, req.Attempt, req.Sandbox, by.Principal}
 	sp, err := s.check(o)
 	if err != nil {
 		return workspace.Empty{}, err
@@ -20,6 +21,9 @@ func (s *Service) Discard(ctx context.Context, req wire.Discard) (workspace.Empt
 		return workspace.Empty{}, err
 	}
 	defer sp.release()
+	if t, err := s.trees.Get(o.sandbox); err == nil && (t.Node != o.node || t.Owner != o.id || t.Attempt != o.attempt || t.Tenant != o.tenant || t.Workspace != o.workspace) {
+		return workspace.Empty{}, fault.New(fault.Denied, "sandbox %s is not that of attempt %d of %s on node %s", o.sandbox, o.attempt, o.id, o.node)
+	}
 	return workspace.Empty{}, s.discard(ctx, sp, o)
 }
 

@@ -5,14 +5,15 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/weftmesh/weft/pkg/mesh"
 	wire "github.com/weftmesh/weft/schemas/filesystem"
 	"github.com/weftmesh/weft/schemas/workspace"
 	"github.com/weftmesh/weft/services/filesystem/internal/tree"
 )
 
-// Held removes every overlay on this node whose sandbox the node no longer has: after a crash of either side nothing stays behind. What
+// Held removes every overlay that was prepared for the calling node and whose sandbox the node no longer has: after a crash of either side nothing stays behind. What
 // was prepared after the node made its list stays, because the list can't know of it.
-func (s *Service) Held(ctx context.Context, req wire.Held) (workspace.Empty, error) {
+func (s *Service) Held(ctx context.Context, by mesh.Caller, req wire.Held) (workspace.Empty, error) {
 	ids, err := s.trees.List()
 	if err != nil {
 		return workspace.Empty{}, err
@@ -21,12 +22,12 @@ func (s *Service) Held(ctx context.Context, req wire.Held) (workspace.Empty, err
 		if slices.Contains(req.Sandboxes, id) {
 			continue
 		}
-		err = errors.Join(err, s.removeOrphan(ctx, id, req))
+		err = errors.Join(err, s.removeOrphan(ctx, id, by.Principal, req))
 	}
 	return workspace.Empty{}, err
 }
 
-func (s *Service) removeOrphan(ctx context.Context, id string, req wire.Held) error {
+func (s *Service) removeOrphan(ctx context.Context, id, node string, req wire.Held) error {
 	o, err := s.trees.Get(id)
 	if errors.Is(err, tree.ErrNoOverlay) { // killed before it was anything
 		return s.trees.Remove(id)
@@ -34,7 +35,7 @@ func (s *Service) removeOrphan(ctx context.Context, id string, req wire.Held) er
 	if err != nil {
 		return err
 	}
-	if !req.AsOf.IsZero() && o.At.After(req.AsOf) {
+	if o.Node != node || !req.AsOf.IsZero() && o.At.After(req.AsOf) {
 		return nil
 	}
 	sp, err := s.space(o.Tenant, o.Workspace)
@@ -46,5 +47,5 @@ func (s *Service) removeOrphan(ctx context.Context, id string, req wire.Held) er
 	}
 	defer sp.release()
 	s.log.InfoContext(ctx, "overlay of a sandbox that is gone", "sandbox", id, "owner", o.Owner, "attempt", o.Attempt)
-	return s.discard(ctx, sp, owner{o.Tenant, o.Workspace, o.Owner, o.Attempt, id})
+	return s.discard(ctx, sp, owner{o.Tenant, o.Workspace, o.Owner, o.Attempt, id, node})
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weftmesh/weft/pkg/app/failpoint"
 	"github.com/weftmesh/weft/pkg/fault"
+	"github.com/weftmesh/weft/pkg/mesh"
 	"github.com/weftmesh/weft/pkg/mesh/records"
 	"github.com/weftmesh/weft/schemas"
 	wire "github.com/weftmesh/weft/schemas/filesystem"
@@ -29,8 +30,8 @@ var (
 // attempt. A late attempt, or one that no longer runs, is a conflict and changes nothing.
 //
 // Without Keep the head stays; the artifact is made of what was changed all the same.
-func (s *Service) Merge(ctx context.Context, req wire.Merge) (wire.Merged, error) {
-	o := owner{req.Tenant, req.Workspace, req.Owner, req.Attempt, req.Sandbox}
+func (s *Service) Merge(ctx context.Context, by mesh.Caller, req wire.Merge) (wire.Merged, error) {
+	o := owner{req.Tenant, req.Workspace, req.Owner, req.Attempt, req.Sandbox, by.Principal}
 	sp, err := s.check(o)
 	if err != nil {
 		return wire.Merged{}, err
@@ -53,13 +54,16 @@ func (s *Service) Merge(ctx context.Context, req wire.Merge) (wire.Merged, error
 		}
 		return *rec.Value.Merged, s.trees.Remove(req.Sandbox)
 	}
-	out, err := s.mergeOpen(ctx, sp, req, rec, sources)
+	out, err := s.mergeOpen(ctx, sp, o, req, rec, sources)
 	return out, storeFault(err)
 }
 
 // overlay gives the record of an attempt's overlay, and refuses an attempt that is not the last one prepared.
 func (s *Service) overlay(ctx context.Context, sp *space, o owner) (records.Record[wire.Overlay], error) {
 	r, err := s.cfg.Records.Overlays.Get(ctx, sp.key(o.id))
+	if t, terr := s.trees.Get(o.sandbox); terr == nil && t.Node != o.node {
+		return r, fault.New(fault.Denied, "the files of sandbox %s were prepared for another node than %s", o.sandbox, o.node)
+	}
 	switch {
 	case fault.Is(err, fault.NotFound):
 		return r, fault.New(fault.NotFound, "no files were prepared for %s", o.id)
@@ -80,7 +84,7 @@ func mergeID(sp *space, owner string, attempt int) string {
 	return schemas.DerivedID("merge", sp.owner, sp.name, owner, itoa(attempt))
 }
 
-func (s *Service) mergeOpen(ctx context.Context, sp *space, req wire.Merge, rec records.Record[wire.Overlay], sources []source) (wire.Merged, error) {
+func (s *Service) mergeOpen(ctx context.Context, sp *space, o owner, req wire.Merge, rec records.Record[wire.Overlay], sources []source) (wire.Merged, error) {
 	base, _, err := s.base(ctx, sp, rec.Value.Base)
 	if err != nil {
 		return wire.Merged{}, err
@@ -105,7 +109,7 @@ func (s *Service) mergeOpen(ctx context.Context, sp *space, req wire.Merge, rec 
 	}
 	out := wire.Merged{FilesChanged: diff.leaves(), Skipped: skippedLines(skipped)}
 	if req.Keep {
-		if err := s.keep(ctx, sp, b, req, base, theirs, limit, &out); err != nil {
+		if err := s.keep(ctx, sp, b, o, req.Principal, base, theirs, limit, &out); err != nil {
 			return wire.Merged{}, err
 		}
 		failpoint.Hit(afterMergeHead)
@@ -129,7 +133,7 @@ func (s *Service) mergeOpen(ctx context.Context, sp *space, req wire.Merge, rec 
 }
 
 // keep brings theirs into the head, unless an earlier try of this merge has.
-func (s *Service) keep(ctx context.Context, sp *space, b *chunks.Batch, req wire.Merge, base, theirs chunks.Hash, limit int64, out *wire.Merged) error {
+func (s *Service) keep(ctx context.Context, sp *space, b *chunks.Batch, o owner, principal string, base, theirs chunks.Hash, limit int64, out *wire.Merged) error {
 	st, err := s.head(ctx, sp)
 	if err != nil {
 		return err
@@ -137,7 +141,7 @@ func (s *Service) keep(ctx context.Context, sp *space, b *chunks.Batch, req wire
 	if err := s.settle(ctx, sp, st); err != nil {
 		return err
 	}
-	id := mergeID(sp, req.Owner, req.Attempt)
+	id := mergeID(sp, o.id, o.attempt)
 	done, err := s.cfg.Records.Snapshots.Get(ctx, sp.key(id))
 	if err == nil {
 		out.Snapshot, out.Conflicts = id, done.Value.Conflicts
@@ -146,11 +150,11 @@ func (s *Service) keep(ctx context.Context, sp *space, b *chunks.Batch, req wire
 	if !fault.Is(err, fault.NotFound) {
 		return err
 	}
-	if err := s.current(ctx, req); err != nil {
+	if err := s.current(ctx, o); err != nil {
 		return err
 	}
 	view := sp.tree.Through(b)
-	m, err := merge.Trees(view, b, base, st.root, theirs, "conflict-"+req.Owner+"-"+itoa(req.Attempt), s.cfg.Clock())
+	m, err := merge.Trees(view, b, base, st.root, theirs, "conflict-"+o.id+"-"+itoa(o.attempt), s.cfg.Clock())
 	if err != nil {
 		return err
 	}
@@ -166,7 +170,7 @@ func (s *Service) keep(ctx context.Context, sp *space, b *chunks.Batch, req wire
 		return err
 	}
 	failpoint.Hit(beforeHead)
-	c := change{event: eventMerged, snapshot: id, root: m.Root, principal: req.Principal, task: req.Owner, attempt: req.Attempt, changed: out.FilesChanged, conflicts: m.Conflicts}
+	c := change{event: eventMerged, snapshot: id, root: m.Root, principal: principal, task: o.id, attempt: o.attempt, changed: out.FilesChanged, conflicts: m.Conflicts}
 	if _, err := s.advance(ctx, sp, st, c); err != nil {
 		return err
 	}
@@ -174,17 +178,20 @@ func (s *Service) keep(ctx context.Context, sp *space, b *chunks.Batch, req wire
 	return nil
 }
 
-// current asks who holds the task: a merge is only for the attempt that runs.
-func (s *Service) current(ctx context.Context, req wire.Merge) error {
-	a, err := s.cfg.Attempts.Attempt(ctx, workspace.AttemptRequest{Tenant: req.Tenant, Workspace: req.Workspace, Task: req.Owner})
+// current asks who holds the task: files are only for the attempt that runs, and for the node that holds it.
+func (s *Service) current(ctx context.Context, o owner) error {
+	a, err := s.cfg.Attempts.Attempt(ctx, workspace.AttemptRequest{Tenant: o.tenant, Workspace: o.workspace, Task: o.id})
 	if fault.Is(err, fault.NotFound) {
-		return fault.Wrap(err, fault.Conflict, "%s is no task or sandbox of this workspace any more; its changes are not taken", req.Owner)
+		return fault.Wrap(err, fault.Conflict, "%s is no task or sandbox of workspace %q any more; end it", o.id, o.workspace)
 	}
 	if err != nil {
 		return err
 	}
-	if a.State != workspace.Running || a.Attempt != req.Attempt || a.Sandbox != req.Sandbox {
-		return fault.New(fault.Conflict, "attempt %d of %s is not the one that runs (it is %s, attempt %d); its changes are not taken", req.Attempt, req.Owner, a.State, a.Attempt)
+	if a.State != workspace.Running || a.Attempt != o.attempt || a.Sandbox != o.sandbox {
+		return fault.New(fault.Conflict, "attempt %d of %s is not the one that runs: it is %s with attempt %d; end this one", o.attempt, o.id, a.State, a.Attempt)
+	}
+	if a.Node != o.node {
+		return fault.New(fault.Denied, "attempt %d of %s is held by another node than %s", o.attempt, o.id, o.node)
 	}
 	return nil
 }

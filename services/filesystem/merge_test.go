@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weftmesh/weft/pkg/fault"
+	"github.com/weftmesh/weft/pkg/mesh"
 	"github.com/weftmesh/weft/schemas"
 	wire "github.com/weftmesh/weft/schemas/filesystem"
 	"github.com/weftmesh/weft/schemas/workspace"
@@ -60,7 +61,7 @@ func TestMergeTwiceGivesTheSame(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, m, again)
 	require.Equal(t, "later", f.get("f"))
-	_, err = f.Discard(f.ctx, wire.Discard{Tenant: "acme", Workspace: "demo", Owner: a.task, Attempt: 1, Sandbox: a.sandbox})
+	_, err = f.Discard(f.ctx, node, wire.Discard{Tenant: "acme", Workspace: "demo", Owner: a.task, Attempt: 1, Sandbox: a.sandbox})
 	require.NoError(t, err)
 	again, err = a.merge()
 	require.NoError(t, err)
@@ -78,13 +79,13 @@ func TestFence(t *testing.T) {
 
 	_, err := late.merge()
 	code(t, fault.Conflict, err)
-	_, err = f.Prepare(f.ctx, late.prepare())
+	_, err = f.Prepare(f.ctx, node, late.prepare())
 	code(t, fault.Conflict, err)
 	wrong := *next
 	wrong.sandbox = schemas.NewID()
 	_, err = wrong.merge()
 	code(t, fault.Conflict, err)
-	_, err = f.Prepare(f.ctx, wrong.prepare())
+	_, err = f.Prepare(f.ctx, node, wrong.prepare())
 	code(t, fault.Conflict, err)
 	ahead := *next
 	ahead.n = 3
@@ -104,7 +105,7 @@ func TestFence(t *testing.T) {
 	f.holders.set(task, 2, next.sandbox, workspace.Running)
 	next.merged()
 	require.Equal(t, map[string]string{"f": "next\n"}, f.files())
-	_, err = f.Prepare(f.ctx, next.prepare())
+	_, err = f.Prepare(f.ctx, node, next.prepare())
 	code(t, fault.Conflict, err)
 }
 
@@ -114,12 +115,12 @@ func TestPrepareAgainKeepsWhatWasWritten(t *testing.T) {
 	a := f.begin(schemas.NewID(), 1)
 	a.run("echo more >> f")
 	f.put("f", "moved on")
-	p, err := f.Prepare(f.ctx, a.prepare())
+	p, err := f.Prepare(f.ctx, node, a.prepare())
 	require.NoError(t, err)
 	require.Equal(t, a.base, p.Base)
 	require.Equal(t, "basemore\n", a.run("cat f"))
 	f.restart()
-	p, err = f.Prepare(f.ctx, a.prepare())
+	p, err = f.Prepare(f.ctx, node, a.prepare())
 	require.NoError(t, err)
 	require.Equal(t, a.path, p.Path)
 	require.Equal(t, "basemore\n", a.run("cat f"))
@@ -131,14 +132,14 @@ func TestDiscard(t *testing.T) {
 	a.run("echo x > f")
 	d := wire.Discard{Tenant: "acme", Workspace: "demo", Owner: a.task, Attempt: 1, Sandbox: a.sandbox}
 	for range 2 {
-		_, err := f.Discard(f.ctx, d)
+		_, err := f.Discard(f.ctx, node, d)
 		require.NoError(t, err)
 	}
 	_, err := a.merge()
 	code(t, fault.Conflict, err)
 	require.Empty(t, f.files())
 	d.Owner, d.Sandbox = schemas.NewID(), schemas.NewID()
-	_, err = f.Discard(f.ctx, d)
+	_, err = f.Discard(f.ctx, node, d)
 	require.NoError(t, err, "what was never prepared")
 }
 
@@ -148,7 +149,7 @@ func TestHeldRemovesWhatNobodyHas(t *testing.T) {
 	listed := f.now
 	f.now = f.now.Add(1)
 	young := f.begin(schemas.NewID(), 1)
-	_, err := f.Held(f.ctx, wire.Held{Node: "n1", Sandboxes: []string{kept.sandbox}, AsOf: listed})
+	_, err := f.Held(f.ctx, node, wire.Held{Node: "n1", Sandboxes: []string{kept.sandbox}, AsOf: listed})
 	require.NoError(t, err)
 	require.NoDirExists(t, gone.path)
 	kept.run("true")
@@ -163,7 +164,8 @@ func TestPrepareForANodeThatMountsItself(t *testing.T) {
 	f.put("f", "x")
 	for mode, writable := range map[string]bool{"private": true, "readonly": false} {
 		req := wire.Prepare{Tenant: "acme", Workspace: "demo", Owner: schemas.NewID(), Attempt: 1, Sandbox: schemas.NewID(), Mode: mode}
-		p, err := f.Prepare(f.ctx, req)
+		f.holders.set(req.Owner, 1, req.Sandbox, workspace.Running)
+		p, err := f.Prepare(f.ctx, node, req)
 		require.NoError(t, err)
 		require.NotNil(t, p.Layers)
 		require.Len(t, p.Layers.Lower, 1)
@@ -191,13 +193,33 @@ func TestPrepareRefuses(t *testing.T) {
 		"attempt":   {wire.Prepare{Tenant: "acme", Workspace: "demo", Owner: id, Sandbox: id, Attempt: -1}, fault.Invalid},
 		"mode":      {wire.Prepare{Tenant: "acme", Workspace: "demo", Owner: id, Sandbox: id, Mode: "shared"}, fault.Invalid},
 		"disk":      {wire.Prepare{Tenant: "acme", Workspace: "demo", Owner: id, Sandbox: id, DiskBytes: -1}, fault.Invalid},
+		"nobody's":  {wire.Prepare{Tenant: "acme", Workspace: "demo", Owner: id, Sandbox: id}, fault.Conflict},
 		"unknown":   {wire.Prepare{Tenant: "acme", Workspace: "nowhere", Owner: id, Sandbox: id}, fault.NotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := f.Prepare(f.ctx, c.req)
+			_, err := f.Prepare(f.ctx, node, c.req)
 			code(t, c.code, err)
 		})
 	}
+}
+
+func TestAnotherNodeGetsNothing(t *testing.T) {
+	f := setup(t)
+	f.put("f", "x")
+	a := f.begin(schemas.NewID(), 1)
+	other := mesh.Caller{Principal: "n2"}
+	_, err := f.Prepare(f.ctx, other, a.prepare())
+	code(t, fault.Denied, err)
+	_, err = f.Merge(f.ctx, other, wire.Merge{Tenant: "acme", Workspace: "demo", Owner: a.task, Attempt: 1, Sandbox: a.sandbox, Keep: true})
+	code(t, fault.Denied, err)
+	_, err = f.Discard(f.ctx, other, wire.Discard{Tenant: "acme", Workspace: "demo", Owner: a.task, Attempt: 1, Sandbox: a.sandbox})
+	code(t, fault.Denied, err)
+	_, err = f.Discard(f.ctx, node, wire.Discard{Tenant: "acme", Workspace: "second", Owner: schemas.NewID(), Attempt: 1, Sandbox: a.sandbox})
+	code(t, fault.Denied, err)
+	_, err = f.Held(f.ctx, other, wire.Held{Node: "n2"})
+	require.NoError(t, err)
+	a.run("cat f")
+	a.merged()
 }
 
 func TestMergeOverTheQuota(t *testing.T) {
@@ -213,7 +235,7 @@ func TestMergeOverTheQuota(t *testing.T) {
 	code(t, fault.Exhausted, err)
 	require.Equal(t, []string{"f"}, keys(f.files()))
 	// The failed attempt can still be ended.
-	m, err := f.Merge(f.ctx, wire.Merge{Tenant: "acme", Workspace: "demo", Owner: a.task, Attempt: 1, Sandbox: a.sandbox})
+	m, err := f.Merge(f.ctx, node, wire.Merge{Tenant: "acme", Workspace: "demo", Owner: a.task, Attempt: 1, Sandbox: a.sandbox})
 	require.NoError(t, err)
 	require.Empty(t, m.Snapshot)
 	require.Len(t, m.Skipped, 1)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weftmesh/weft/pkg/app/failpoint"
 	"github.com/weftmesh/weft/pkg/fault"
+	"github.com/weftmesh/weft/pkg/mesh"
 	"github.com/weftmesh/weft/pkg/mesh/records"
 	wire "github.com/weftmesh/weft/schemas/filesystem"
 	"github.com/weftmesh/weft/services/filesystem/internal/chunks"
@@ -33,6 +34,7 @@ type owner struct {
 	tenant, workspace, id string
 	attempt               int
 	sandbox               string
+	node                  string // who asks
 }
 
 // check validates what a node sent, and gives the workspace.
@@ -47,10 +49,11 @@ func (s *Service) check(o owner) (*space, error) {
 }
 
 // Prepare gives a sandbox its view of the head. It raises the fence: what an earlier attempt of the same owner
-// merges or prepares from now on is a conflict. Asked again for the same attempt and sandbox it gives the same view, with what the
+// merges or prepares from now on is a conflict. Only the node that holds the attempt gets it. Asked again for the same attempt and sandbox it gives the same view, with what the
 // sandbox has written, as long as the node was not restarted.
-func (s *Service) Prepare(ctx context.Context, req wire.Prepare) (wire.Prepared, error) {
-	sp, err := s.check(owner{req.Tenant, req.Workspace, req.Owner, req.Attempt, req.Sandbox})
+func (s *Service) Prepare(ctx context.Context, by mesh.Caller, req wire.Prepare) (wire.Prepared, error) {
+	o := owner{req.Tenant, req.Workspace, req.Owner, req.Attempt, req.Sandbox, by.Principal}
+	sp, err := s.check(o)
 	if err != nil {
 		return wire.Prepared{}, err
 	}
@@ -65,6 +68,9 @@ func (s *Service) Prepare(ctx context.Context, req wire.Prepare) (wire.Prepared,
 	}
 	def(&req.DiskBytes, s.cfg.OverlayBytes)
 	if _, err := s.quota(ctx, sp); err != nil {
+		return wire.Prepared{}, err
+	}
+	if err := s.current(ctx, o); err != nil {
 		return wire.Prepared{}, err
 	}
 	if err := sp.hold(ctx); err != nil {
@@ -87,14 +93,14 @@ func (s *Service) Prepare(ctx context.Context, req wire.Prepare) (wire.Prepared,
 		}
 		files = r.Value.Files
 	}
-	o, err := s.trees.Prepare(ctx, sp.trees(), tree.Overlay{
-		Tenant: req.Tenant, Workspace: req.Workspace, Owner: req.Owner, Attempt: req.Attempt, Sandbox: req.Sandbox,
+	made, err := s.trees.Prepare(ctx, sp.trees(), tree.Overlay{
+		Node: by.Principal, Tenant: req.Tenant, Workspace: req.Workspace, Owner: req.Owner, Attempt: req.Attempt, Sandbox: req.Sandbox,
 		Base: base, ReadOnly: req.Mode == modeReadOnly, DiskBytes: req.DiskBytes, IDBase: req.IDBase, At: s.cfg.Clock().UTC(),
 	}, root)
 	if err != nil {
 		return wire.Prepared{}, storeFault(err)
 	}
-	return s.prepared(o, files), nil
+	return s.prepared(made, files), nil
 }
 
 func (s *Service) prepared(o tree.Overlay, files int) wire.Prepared {

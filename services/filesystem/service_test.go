@@ -40,6 +40,9 @@ const idBase = 1_000_000
 // alice is who asks in most tests.
 var alice = mesh.Caller{Tenant: "acme", Workspace: "demo", Principal: "alice"}
 
+// node is who prepares and merges.
+var node = mesh.Caller{Principal: "n1"}
+
 // needRoot skips, or fails where everything has to run, without what overlays need.
 func needRoot(t testing.TB) {
 	t.Helper()
@@ -77,7 +80,7 @@ func (h *holders) Attempt(_ context.Context, req workspace.AttemptRequest) (work
 func (h *holders) set(task string, attempt int, sandbox string, state workspace.State) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.m["acme/demo/"+task] = workspace.AttemptReply{State: state, Attempt: attempt, Sandbox: sandbox}
+	h.m["acme/demo/"+task] = workspace.AttemptReply{State: state, Attempt: attempt, Sandbox: sandbox, Node: "n1"}
 }
 
 // workspaces is a table of workspaces, in place of their log.
@@ -120,7 +123,7 @@ func setup(t testing.TB, change ...func(*Config)) *fixture {
 	}
 	f.restart()
 	t.Cleanup(func() {
-		_, err := f.Held(context.Background(), wire.Held{})
+		_, err := f.Held(context.Background(), node, wire.Held{})
 		require.NoError(t, err)
 		require.NoError(t, f.Close())
 		require.Empty(t, mounts(t, data))
@@ -206,7 +209,7 @@ func (f *fixture) begin(task string, n int) *attempt {
 	f.t.Helper()
 	a := &attempt{f: f, task: task, n: n, sandbox: schemas.NewID()}
 	f.holders.set(task, n, a.sandbox, workspace.Running)
-	p, err := f.Prepare(f.ctx, a.prepare())
+	p, err := f.Prepare(f.ctx, node, a.prepare())
 	require.NoError(f.t, err)
 	require.EqualValues(f.t, idBase+1000, p.UID)
 	a.path, a.base = p.Path, p.Base
@@ -218,7 +221,7 @@ func (a *attempt) prepare() wire.Prepare {
 }
 
 func (a *attempt) merge() (wire.Merged, error) {
-	return a.f.Merge(a.f.ctx, wire.Merge{Tenant: "acme", Workspace: "demo", Owner: a.task, Attempt: a.n, Sandbox: a.sandbox, Principal: "worker", Keep: true})
+	return a.f.Merge(a.f.ctx, node, wire.Merge{Tenant: "acme", Workspace: "demo", Owner: a.task, Attempt: a.n, Sandbox: a.sandbox, Principal: "worker", Keep: true})
 }
 
 func (a *attempt) merged() wire.Merged {

@@ -34,6 +34,7 @@ var (
 
 // Overlay is what overlay.json says of one sandbox's view.
 type Overlay struct {
+	Node      string    `json:"node"` // for which it was made
 	Tenant    string    `json:"tenant"`
 	Workspace string    `json:"workspace"`
 	Owner     string    `json:"owner"`
