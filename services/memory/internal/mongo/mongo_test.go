@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -121,8 +120,6 @@ func connect(t testing.TB, url string) *mongo.Store {
 	require.NoError(t, err)
 	return s
 }
-
-var databases atomic.Int64
 
 func TestContract(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) store.Store { return connect(t, fresh(t)) }, storetest.Gaps{ApproximateQuota: true})

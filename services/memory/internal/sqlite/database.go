@@ -35,7 +35,7 @@ type database struct {
 // promise; FULL makes a commit wait for the disk.
 var pragmas = []string{
 	"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)", "secure_delete(ON)",
-	"cache_size(-8000)", "mmap_size(268435456)", "foreign_keys(ON)",
+	"cache_size(-8000)", "mmap_size(268435456)",
 }
 
 // connectTimeout bounds opening and migrating a database. It does not end with the caller who happens

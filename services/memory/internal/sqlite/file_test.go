@@ -45,6 +45,9 @@ func checkIntegrity(t *testing.T, dir string, items int) {
 	require.Equal(t, "ok", ok)
 	_, err = db.Exec(`INSERT INTO words (words) VALUES ('integrity-check')`)
 	require.NoError(t, err)
+	var stray int
+	require.NoError(t, db.QueryRow(`SELECT count(*) FROM tags WHERE seq NOT IN (SELECT seq FROM items)`).Scan(&stray))
+	require.Zero(t, stray)
 	for _, q := range []string{`SELECT count(*) FROM items`, `SELECT count(*) FROM bodies`, `SELECT items FROM totals`, `SELECT count(*) FROM words_docsize`} {
 		var n int
 		require.NoError(t, db.QueryRow(q).Scan(&n))

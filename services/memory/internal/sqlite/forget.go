@@ -52,7 +52,9 @@ func (db *database) forget(ctx context.Context, sc store.Scope, f store.Filter, 
 			args  []any
 		}{
 			{`INSERT INTO words (words, rowid, text, key, tags) VALUES ('delete', ?, ?, ?, ?)`, []any{seq, text, key, tags}},
-			{`DELETE FROM items WHERE seq = ?`, []any{seq}}, // takes bodies and tags along
+			{`DELETE FROM tags WHERE seq = ?`, []any{seq}},
+			{`DELETE FROM bodies WHERE seq = ?`, []any{seq}},
+			{`DELETE FROM items WHERE seq = ?`, []any{seq}},
 			{`INSERT INTO tombstones VALUES (?, ?, ?, ?, ?)`,
 				[]any{it.ID, it.Kind, it.CreatedAt.UnixMicro(), mark.At.UnixMicro(), mark.By}},
 		} {
@@ -61,7 +63,7 @@ func (db *database) forget(ctx context.Context, sc store.Scope, f store.Filter, 
 			}
 		}
 	}
-	if _, err := tx.ExecContext(ctx, `UPDATE totals SET items = items - ?`, len(items)); err != nil {
+	if _, err := tx.ExecContext(ctx, `UPDATE totals SET items = items - ? WHERE one = 1`, len(items)); err != nil {
 		return 0, err
 	}
 	return len(items), tx.Commit()

@@ -12,7 +12,8 @@ import (
 const groupSize = 64
 
 // group joins writes that wait for the disk at the same time into one transaction, so that they wait once. Each
-// is whole or not at all for itself: one that fails is rolled back to its savepoint.
+// is whole or not at all for itself: if one fails, all are rolled back and run again, each from a
+// savepoint of its own. (Savepoints cost more than the writes, because the full-text index is flushed at each.)
 type group struct {
 	turn chan struct{} // held by the caller who runs a transaction; capacity 1
 
@@ -28,7 +29,8 @@ type write struct {
 }
 
 // do runs f in a transaction, perhaps together with others. When it returns nil, f's effect is on disk. f must not
-// use the caller's context, because a statement that is interrupted ends the transaction of all.
+// use the caller's context, because a statement that is interrupted ends the transaction of all; and f may be run
+// twice.
 func (g *group) do(ctx context.Context, db *sql.DB, f func(context.Context, *sql.Tx) error) error {
 	w := &write{f: f, done: make(chan struct{})}
 	g.mu.Lock()
@@ -90,29 +92,36 @@ func run(ctx context.Context, db *sql.DB, batch []*write) error {
 	// The caller who runs it may go away; the others wait for it all the same.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), opTimeout)
 	defer cancel()
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
+	failed, err := attempt(ctx, db, batch, false)
+	if err == nil && failed && len(batch) > 1 {
+		_, err = attempt(ctx, db, batch, true)
 	}
-	for _, w := range batch {
-		if err := one(ctx, tx, w, len(batch) > 1); err != nil {
-			_ = tx.Rollback()
-			return err
-		}
-	}
-	if len(batch) == 1 && batch[0].err != nil {
-		_ = tx.Rollback()
-		return nil
-	}
-	return tx.Commit()
+	return err
 }
 
-// one runs w. The error it returns ends the transaction.
-func one(ctx context.Context, tx *sql.Tx, w *write, shared bool) error {
-	if !shared {
-		w.err = guard(ctx, tx, w)
-		return nil
+// attempt runs a batch in one transaction. Without savepoints it stops at the first write that fails, and nothing is
+// committed.
+func attempt(ctx context.Context, db *sql.DB, batch []*write, savepoints bool) (failed bool, err error) {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return false, err
 	}
+	defer func() { _ = tx.Rollback() }()
+	for _, w := range batch {
+		if savepoints {
+			err = separately(ctx, tx, w)
+		} else if w.err = guard(ctx, tx, w); w.err != nil {
+			return true, nil
+		}
+		if err != nil {
+			return true, err
+		}
+	}
+	return false, tx.Commit()
+}
+
+// separately runs w from a savepoint. The error it returns ends the transaction.
+func separately(ctx context.Context, tx *sql.Tx, w *write) error {
 	if _, err := tx.ExecContext(ctx, `SAVEPOINT one`); err != nil {
 		return err
 	}

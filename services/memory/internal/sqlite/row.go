@@ -89,7 +89,7 @@ func insert(ctx context.Context, tx *sql.Tx, it memory.Item) error {
 	if _, err := tx.ExecContext(ctx, `INSERT INTO words (rowid, text, key, tags) VALUES (?, ?, ?, ?)`, seq, text, key, words); err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, `UPDATE totals SET items = items + 1`)
+	_, err = tx.ExecContext(ctx, `UPDATE totals SET items = items + 1 WHERE one = 1`)
 	return err
 }
 

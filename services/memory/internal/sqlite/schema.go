@@ -13,7 +13,9 @@ import (
 //
 // items is narrow, because a search reads a row of it for each candidate; what only a result needs is in
 // bodies. words holds an index without a copy of the text, of terms made by package lexical; it takes any
-// character a term can have for part of a word. Its secure-delete keeps no trace of deleted terms.
+// character a term can have for part of a word. Its secure-delete keeps no trace of deleted terms. There are no
+// foreign keys: SQLite flushes the full-text index, amid a transaction too, before each statement that may
+// have to be undone halfway.
 var migrations = []string{`
 CREATE TABLE items (
 	seq           INTEGER PRIMARY KEY,
@@ -37,7 +39,7 @@ CREATE INDEX items_created ON items (created, id);
 CREATE INDEX items_pinned ON items (created, id) WHERE pinned = 1;
 
 CREATE TABLE bodies (
-	seq  INTEGER PRIMARY KEY REFERENCES items (seq) ON DELETE CASCADE,
+	seq  INTEGER PRIMARY KEY,
 	text TEXT NOT NULL,
 	tags TEXT NOT NULL,  -- a JSON array
 	data TEXT NOT NULL   -- a JSON object, '' is none
@@ -45,7 +47,7 @@ CREATE TABLE bodies (
 
 CREATE TABLE tags (
 	tag TEXT    NOT NULL,
-	seq INTEGER NOT NULL REFERENCES items (seq) ON DELETE CASCADE,
+	seq INTEGER NOT NULL,
 	PRIMARY KEY (tag, seq)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX tags_seq ON tags (seq);
@@ -58,8 +60,8 @@ CREATE TABLE tombstones (
 	forgotten_by TEXT    NOT NULL
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE totals (items INTEGER NOT NULL) STRICT;
-INSERT INTO totals VALUES (0);
+CREATE TABLE totals (one INTEGER PRIMARY KEY, items INTEGER NOT NULL) STRICT;
+INSERT INTO totals VALUES (1, 0);
 
 CREATE VIRTUAL TABLE words USING fts5 (
 	text, key, tags, content = '',
