@@ -152,6 +152,9 @@ func explain(out io.Writer, results []provision.Result, again string) {
 		}
 		advice := provision.Explain(r, again)
 		fmt.Fprintf(out, "\n%s\n  What to do: %s\n", advice.What, advice.Do)
+		if plain := new(provision.Plain); errors.As(r.Err, &plain) {
+			continue // the build said nothing more
+		}
 		if lines := provision.Tail(r.Log, 12); len(lines) > 0 {
 			fmt.Fprintf(out, "  The end of %s:\n", tilde(r.Log))
 			for _, line := range lines {
