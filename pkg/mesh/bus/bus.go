@@ -62,7 +62,7 @@ func Start(ctx context.Context, keys *accounts.Keyring, cfg Config) (*Server, er
 	o := &server.Options{
 		ServerName: "weft", NoSigs: true, NoSystemAccount: false,
 		TrustedOperators: []*jwt.OperatorClaims{op}, AccountResolver: res, SystemAccount: keys.SystemAccount(),
-		JetStream: true, StoreDir: filepath.Join(cfg.Dir, "jetstream"), SyncAlways: !cfg.NoSync,
+		JetStream: true, StoreDir: cfg.Dir, SyncAlways: !cfg.NoSync,
 		JetStreamMaxMemory: 256 << 20, JetStreamMaxStore: 1 << 50, // streams carry their own limits
 		MaxPayload: 8 << 20, MaxPending: 64 << 20,
 		WriteDeadline: 10 * time.Second,

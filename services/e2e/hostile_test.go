@@ -1,0 +1,96 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weftmesh/weft/pkg/mesh"
+	"github.com/weftmesh/weft/schemas"
+	"github.com/weftmesh/weft/schemas/workspace"
+)
+
+// publishRaw submits a body as it is and gives the task's id.
+func publishRaw(t testing.TB, c *mesh.Conn, ws, body string) string {
+	t.Helper()
+	key := "raw-" + schemas.NewID()
+	subject, err := schemas.Submit("default", ws, c.Name())
+	require.NoError(t, err)
+	_, err = c.PublishMsg(ctx(t, 10*time.Second), &nats.Msg{Subject: subject, Data: []byte(body), Header: nats.Header{schemas.HeaderID: {key}}})
+	require.NoError(t, err)
+	return schemas.TaskID("default", ws, key)
+}
+
+// TestHostilePayload: what code in a sandbox tries against its node. After each the node takes the next task.
+func TestHostilePayload(t *testing.T) {
+	w := boot(t)
+	c := w.as("alice")
+	for _, h := range []struct {
+		name, script string
+		limits       workspace.Resources
+		check        func(t *testing.T, task workspace.Task)
+	}{
+		{"fork bomb", `bomb() { bomb | bomb & }; bomb; sleep 2; echo survived`, workspace.Resources{}, nil},
+		{"memory", `head -c 2000000000 /dev/zero | tail`, workspace.Resources{}, func(t *testing.T, task workspace.Task) {
+			require.Equal(t, workspace.Error, task.State)
+			require.Equal(t, "oom", task.Attempt.Outcome.Exit.Reason, "%+v", task.Attempt.Outcome.Exit)
+		}},
+		{"disk", `head -c 3000000000 /dev/zero > /workspace/big; echo "code $?"; rm -f /workspace/big`, workspace.Resources{}, func(t *testing.T, task workspace.Task) {
+			require.Contains(t, output(t, c, task.ID, "stderr"), "No space left")
+		}},
+		{"1 GiB of output", `head -c 1073741824 /dev/zero`, workspace.Resources{}, func(t *testing.T, task workspace.Task) {
+			require.Equal(t, workspace.Complete, task.State)
+			require.True(t, task.Attempt.Outcome.Usage.Truncated, "the cap is said")
+		}},
+		{"ignores SIGTERM", `trap '' TERM; while :; do sleep 1; done`, workspace.Resources{}, func(t *testing.T, task workspace.Task) {
+			require.Equal(t, "timeout", task.Attempt.Outcome.Exit.Reason)
+		}},
+		{"looks around", `cat /etc/shadow /proc/1/environ /proc/1/root/etc/hostname 2>&1; ls /sys/class/net; mount -t tmpfs x /mnt 2>&1; cat /proc/self/status | grep -E 'CapEff|NoNewPrivs|Seccomp:'`, workspace.Resources{}, func(t *testing.T, task workspace.Task) {
+			out := output(t, c, task.ID, "stdout")
+			require.NotContains(t, out, "root:$")
+			require.Contains(t, out, "CapEff:\t0000000000000000")
+			require.Contains(t, out, "NoNewPrivs:\t1")
+			require.Contains(t, out, "Seccomp:\t2")
+			require.NotContains(t, out, "eth0")
+		}},
+	} {
+		t.Run(h.name, func(t *testing.T) {
+			s := shell(h.script)
+			s.TimeoutMS = 15_000
+			if h.name == "ignores SIGTERM" {
+				s.TimeoutMS = 500
+			}
+			task := finish(t, c, s)
+			require.True(t, task.State.Final())
+			if h.check != nil {
+				h.check(t, task)
+			}
+			require.Equal(t, workspace.Complete, finish(t, c, shell("true")).State, "the node goes on")
+		})
+	}
+}
+
+// TestInsideTheMesh: a sandbox reaches the mesh as its agent, and nothing more, with no credential in sight.
+func TestInsideTheMesh(t *testing.T) {
+	w := boot(t)
+	c := w.as("alice")
+	_, err := c.Agents().Put(ctx(t, 10*time.Second), workspace.Agent{Name: "scout", Template: "base", Entrypoint: []string{"/bin/sh", "-c", strings.Join([]string{
+		`weft memory add --kind semantic --key color --text "the colour is teal" || exit 11`,
+		`weft memory search teal | grep -q teal || exit 12`,
+		`echo hello | weft msg send alice || exit 13`,
+		`weft secret list 2>&1; test $? = 4 || exit 14`,
+		`env | grep -iE 'jwt|seed|nkey|vault_token' && exit 15`,
+		`true`,
+	}, "\n")}}, 0)
+	require.NoError(t, err)
+	task := finish(t, c, workspace.Submission{Agent: "scout"})
+	require.Equal(t, workspace.Complete, task.State, "exit %+v\n%s%s", task.Attempt.Outcome, output(t, c, task.ID, "stdout"), output(t, c, task.ID, "stderr"))
+	msgs, err := c.Messages(ctx(t, 10*time.Second), workspace.MessagesRequest{})
+	require.NoError(t, err)
+	require.Len(t, msgs, 1)
+	require.Equal(t, "scout", msgs[0].From)
+	require.Equal(t, "hello", strings.TrimSpace(string(msgs[0].Body)))
+}
