@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -109,6 +111,9 @@ func ending(r provision.Result) string {
 	case provision.Skipped:
 		return "not tried, " + r.Err.Error()
 	default:
+		if errors.Is(r.Err, context.Canceled) {
+			return "interrupted"
+		}
 		if r.Took > 0 {
 			return "failed after " + rounded(r.Took)
 		}

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +53,10 @@ func TestTheTerminalSaysWhatIsGoingOn(t *testing.T) {
 		display.Changed(s)
 		require.Contains(t, display.line(tool, 140), want[i])
 	}
+	stopped := statuses(tool)[5]
+	stopped.Result.Err = fmt.Errorf("go: %w", context.Canceled)
+	display.Changed(stopped)
+	require.Contains(t, display.line(tool, 140), "interrupted")
 	display.colour = true
 	require.Contains(t, display.line(tool, 140), "\x1b[31m✗\x1b[0m")
 }
