@@ -25,9 +25,9 @@ type count struct {
 // count gives how many items a workspace has, about, unless it is near limit.
 func (s *Store) count(ctx context.Context, sc store.Scope, limit int) (int, error) {
 	s.mu.Lock()
-	c := s.counts[sc]
+	c, known := s.counts[sc]
 	s.mu.Unlock()
-	if c != nil && time.Since(c.at) < countAge && c.n < limit-limit/10-1 {
+	if known && time.Since(c.at) < countAge && c.n < limit-limit/10-1 {
 		return c.n, nil
 	}
 	n, err := s.items.CountDocuments(ctx, bson.D{{Key: "tenant", Value: sc.Tenant}, {Key: "workspace", Value: sc.Workspace}})
@@ -39,7 +39,7 @@ func (s *Store) count(ctx context.Context, sc store.Scope, limit int) (int, erro
 	if len(s.counts) >= countsKept {
 		clear(s.counts)
 	}
-	s.counts[sc] = &count{n: int(n), at: time.Now()}
+	s.counts[sc] = count{n: int(n), at: time.Now()}
 	return int(n), nil
 }
 
@@ -47,8 +47,9 @@ func (s *Store) count(ctx context.Context, sc store.Scope, limit int) (int, erro
 func (s *Store) counted(sc store.Scope, by int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.counts[sc]; c != nil {
+	if c, known := s.counts[sc]; known {
 		c.n += by
+		s.counts[sc] = c
 	}
 }
 

@@ -52,7 +52,7 @@ type Store struct {
 
 	now    func() time.Time
 	mu     sync.Mutex
-	counts map[store.Scope]*count
+	counts map[store.Scope]count
 	calls  sync.WaitGroup
 }
 
@@ -78,7 +78,7 @@ func Open(ctx context.Context, uri string) (*Store, error) {
 	s := &Store{
 		client: client, items: db.Collection("memory_items"), tombstones: db.Collection("memory_tombstones"),
 		marks: db.Collection("memory_marks"), now: time.Now,
-		counts: map[store.Scope]*count{},
+		counts: map[store.Scope]count{},
 	}
 	ctx, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()
