@@ -201,3 +201,15 @@ func TestRecords(t *testing.T) {
 	_, err = records.New[thing](m.Service(schemas.Memory), "workspace", 1).Write(ctx, k, 0, "x", thing{})
 	require.Equal(t, fault.Denied, fault.CodeOf(err))
 }
+
+// FuzzDecode: whatever body comes, there is a value or an invalid fault, and no panic.
+func FuzzDecode(f *testing.F) {
+	for _, s := range []string{"", "{}", "[]", `{"n":"x"}`, `{"n":1}{}`, "{\"text\":\"\xff\"}", `{"n":1e999}`, "null"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if _, err := mesh.Decode[ping](b); err != nil {
+			require.Equal(t, fault.Invalid, fault.CodeOf(err))
+		}
+	})
+}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
@@ -269,6 +270,9 @@ func Decode[T any](body []byte) (T, error) {
 	var v T
 	if len(body) == 0 {
 		body = []byte("{}")
+	}
+	if !utf8.Valid(body) { // the decoder would replace it in silence
+		return v, fault.New(fault.Invalid, "the body is not valid UTF-8")
 	}
 	dec := json.NewDecoder(bytes.NewReader(body))
 	err := dec.Decode(&v)
