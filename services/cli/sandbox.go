@@ -1,0 +1,163 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weftmesh/weft/pkg/client"
+	"github.com/weftmesh/weft/pkg/fault"
+	"github.com/weftmesh/weft/schemas/runtime"
+	"github.com/weftmesh/weft/schemas/workspace"
+)
+
+// createTimeout bounds the wait for a sandbox: its image may have to be unpacked first.
+const createTimeout = 2 * time.Minute
+
+func (a *app) sandboxCommand() *cobra.Command {
+	max := 0
+	list := &cobra.Command{Use: "list", Short: "List the interactive sandboxes, the newest first", Args: exactly(),
+		RunE: func(c *cobra.Command, _ []string) error { return a.sandboxList(c.Context(), max) }}
+	list.Flags().IntVar(&max, "limit", 50, "at most so many, 0 for all")
+	get := &cobra.Command{Use: "get SANDBOX", Short: "Show one sandbox", Args: exactly("SANDBOX"),
+		RunE: func(c *cobra.Command, args []string) error { return a.sandboxGet(c.Context(), args[0]) }}
+	inspect := &cobra.Command{Use: "inspect SANDBOX", Short: "Show what a running sandbox does: processes, memory, time", Args: exactly("SANDBOX"),
+		RunE: func(c *cobra.Command, args []string) error { return a.sandboxInspect(c.Context(), args[0]) }}
+	kill := &cobra.Command{Use: "kill SANDBOX...", Short: "End sandboxes", Args: oneOrMore("SANDBOX"),
+		RunE: func(c *cobra.Command, args []string) error { return a.sandboxKill(c.Context(), args) }}
+	c := parent("sandbox", groupRun, "Interactive sandboxes: create, run commands, copy files, end",
+		a.sandboxCreateCommand(), list, get, inspect, a.execCommand(), a.shellCommand(), a.cpCommand(), kill)
+	c.Aliases = []string{"sbx"}
+	return c
+}
+
+func (a *app) sandboxCreateCommand() *cobra.Command {
+	var r workspace.SandboxCreate
+	var env []string
+	var ttl, idle time.Duration
+	c := &cobra.Command{Use: "create", Short: "Make a sandbox and print its id", Args: exactly(),
+		Example: "  id=$(weft sandbox create --template python)\n  weft sandbox exec $id -- python3 -V",
+		RunE: func(c *cobra.Command, _ []string) error {
+			var err error
+			if r.Env, err = pairs("env", env); err != nil {
+				return err
+			}
+			r.TTLMS, r.IdleMS = ttl.Milliseconds(), idle.Milliseconds()
+			return a.sandboxCreate(c.Context(), r)
+		}}
+	f := c.Flags()
+	f.StringVar(&r.Template, "template", "", "template to start from (default base)")
+	f.StringVar(&r.Agent, "agent", "", "as this agent: with its template, files and secrets")
+	f.StringArrayVarP(&env, "env", "e", nil, "`NAME=value` in its environment")
+	f.StringVar(&r.Files, "files", "", "the workspace's files in it: private (default), readonly, none")
+	f.DurationVar(&ttl, "ttl", 0, "it lives so long (default 1h)")
+	f.DurationVar(&idle, "idle", 0, "it ends after so long without a command (default 15m)")
+	f.Int64Var(&r.Resources.CPUMillis, "cpu", 0, "thousandths of a core")
+	f.Var((*bytesValue)(&r.Resources.MemoryBytes), "memory", "memory, as 512MiB")
+	f.Var((*bytesValue)(&r.Resources.DiskBytes), "disk", "what it may write, as 1GiB")
+	return c
+}
+
+func (a *app) sandboxCreate(ctx context.Context, r workspace.SandboxCreate) error {
+	if r.Template == "" && r.Agent == "" {
+		r.Template = "base"
+	}
+	return a.with(ctx, func(c *client.Client) error {
+		if err := needWorkspace(c); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, createTimeout)
+		defer cancel()
+		s, err := c.CreateSandbox(ctx, r)
+		if err != nil {
+			return err
+		}
+		return a.item(s, func(w io.Writer) { fmt.Fprintln(w, s.ID) })
+	})
+}
+
+func (a *app) sandboxList(ctx context.Context, max int) error {
+	return a.with(ctx, func(c *client.Client) error {
+		ss, err := c.Sandboxes(ctx, max)
+		if err != nil {
+			return err
+		}
+		return items(a, ss, "sandbox state template node by age ended", func(s workspace.Sandbox) []string {
+			return []string{s.ID, s.State, s.Template, s.Node, s.Principal, age(s.CreatedAt), whyEnded(s)}
+		})
+	})
+}
+
+func whyEnded(s workspace.Sandbox) string {
+	switch {
+	case s.Fault != nil:
+		return s.Fault.Message
+	case s.Exit != nil:
+		return s.Exit.Reason
+	}
+	return ""
+}
+
+func (a *app) sandboxGet(ctx context.Context, id string) error {
+	return a.with(ctx, func(c *client.Client) error {
+		s, err := c.Sandbox(ctx, id)
+		if err != nil {
+			return err
+		}
+		return a.item(s, func(w io.Writer) {
+			fields(w, "sandbox", s.ID, "state", s.State, "template", s.Template, "node", s.Node, "principal", s.Principal, "level", s.Run.Level,
+				"image", s.Run.Image, "files", s.Run.Files, "created", clock(&s.CreatedAt), "running", clock(s.RunningAt), "stopped", clock(s.StoppedAt), "ended", whyEnded(s))
+		})
+	})
+}
+
+func (a *app) sandboxInspect(ctx context.Context, id string) error {
+	return a.with(ctx, func(c *client.Client) error {
+		i, err := c.InspectSandbox(ctx, id)
+		if err != nil {
+			return err
+		}
+		return a.item(i, func(w io.Writer) {
+			fields(w, "sandbox", i.ID, "level", i.Level, "image", i.Image, "processes", fmt.Sprint(i.PIDs), "memory", size(i.Memory),
+				"cpu", (time.Duration(i.CPUMS) * time.Millisecond).String())
+			var rows [][]string
+			for _, p := range i.Processes {
+				rows = append(rows, processRow(p))
+			}
+			if len(rows) > 0 {
+				a.table([]string{"process", "pid", "state", "command"}, rows)
+			}
+		})
+	})
+}
+
+func processRow(p runtime.Process) []string {
+	state := "running"
+	if p.Exit != nil {
+		state = fmt.Sprintf("%s %d", p.Exit.Reason, p.Exit.Code)
+	}
+	return []string{p.ID, fmt.Sprint(p.PID), state, clip(fmt.Sprint(p.Argv), 60)}
+}
+
+func (a *app) sandboxKill(ctx context.Context, ids []string) error {
+	return a.with(ctx, func(c *client.Client) error {
+		var out []workspace.Sandbox
+		for _, id := range ids {
+			s, err := c.KillSandbox(ctx, id)
+			if err != nil {
+				return fault.Wrap(err, fault.CodeOf(err), "sandbox %s", id)
+			}
+			if !a.json {
+				a.say("sandbox %s ended", id)
+			}
+			out = append(out, s)
+		}
+		if a.json {
+			return a.printJSON(a.out, list{Schema, out})
+		}
+		return nil
+	})
+}
