@@ -1,7 +1,6 @@
 package telemetry
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,23 +11,12 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/weftmesh/weft/pkg/app/spans"
 )
 
 // maxFile is where a span file is turned over, in bytes; the one before it is kept.
 const maxFile = 32 << 20
-
-// Span is one span as it lies in the file: a line of JSON.
-type Span struct {
-	Trace   string            `json:"trace"`
-	ID      string            `json:"id"`
-	Parent  string            `json:"parent,omitempty"`
-	Name    string            `json:"name"`
-	Service string            `json:"service"`
-	Start   time.Time         `json:"start"`
-	End     time.Time         `json:"end"`
-	Failed  string            `json:"failed,omitempty"` // a fault code
-	Attrs   map[string]string `json:"attrs,omitempty"`
-}
 
 // file is a span exporter that appends to spans-<pid>.jsonl.
 type file struct {
@@ -49,7 +37,7 @@ func newFile(dir string) (*file, error) {
 
 // prune keeps the newest eight span files: every start of the program makes one.
 func prune(dir string) {
-	old, _ := filepath.Glob(filepath.Join(dir, "spans-*.jsonl*"))
+	old, _ := filepath.Glob(filepath.Join(dir, spans.Pattern))
 	if len(old) < 8 {
 		return
 	}
@@ -79,9 +67,9 @@ func (e *file) open() error {
 }
 
 // ExportSpans appends the spans.
-func (e *file) ExportSpans(_ context.Context, spans []trace.ReadOnlySpan) error {
+func (e *file) ExportSpans(_ context.Context, ended []trace.ReadOnlySpan) error {
 	var b []byte
-	for _, s := range spans {
+	for _, s := range ended {
 		line, err := json.Marshal(toSpan(s))
 		if err != nil {
 			return err
@@ -111,8 +99,8 @@ func (e *file) Shutdown(context.Context) error {
 	return e.f.Close()
 }
 
-func toSpan(s trace.ReadOnlySpan) Span {
-	out := Span{Trace: s.SpanContext().TraceID().String(), ID: s.SpanContext().SpanID().String(),
+func toSpan(s trace.ReadOnlySpan) spans.Span {
+	out := spans.Span{Trace: s.SpanContext().TraceID().String(), ID: s.SpanContext().SpanID().String(),
 		Name: s.Name(), Start: s.StartTime(), End: s.EndTime(), Failed: s.Status().Description}
 	if s.Parent().SpanID().IsValid() {
 		out.Parent = s.Parent().SpanID().String()
@@ -127,35 +115,4 @@ func toSpan(s trace.ReadOnlySpan) Span {
 		out.Attrs[string(a.Key)] = a.Value.Emit()
 	}
 	return out
-}
-
-// Read gives the spans of one trace from every file in dir, by start time. A half-written last line,
-// as a killed process leaves it, is passed over.
-func Read(dir, traceID string) ([]Span, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "spans-*.jsonl*"))
-	if err != nil {
-		return nil, err
-	}
-	var out []Span
-	for _, p := range files {
-		f, err := os.Open(p)
-		if err != nil {
-			return nil, err
-		}
-		sc := bufio.NewScanner(f)
-		sc.Buffer(make([]byte, 64<<10), 1<<20)
-		for sc.Scan() {
-			var s Span
-			if json.Unmarshal(sc.Bytes(), &s) == nil && s.Trace == traceID {
-				out = append(out, s)
-			}
-		}
-		err = sc.Err()
-		_ = f.Close()
-		if err != nil {
-			return nil, err
-		}
-	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Start.Before(out[j].Start) })
-	return out, nil
 }

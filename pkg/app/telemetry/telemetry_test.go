@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel"
+
+	"github.com/weftmesh/weft/pkg/app/spans"
 )
 
 func TestSpansLandInTheFileAndAreReadByTrace(t *testing.T) {
@@ -31,12 +33,12 @@ func TestSpansLandInTheFileAndAreReadByTrace(t *testing.T) {
 	_, err = f.WriteString(`{"trace":"` + id + `","na`) // as a killed process leaves it
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
-	spans, err := Read(dir, id)
+	got, err := spans.Read(dir, id)
 	require.NoError(t, err)
-	require.Len(t, spans, 2)
-	require.Equal(t, "submit", spans[0].Name)
-	require.Equal(t, spans[0].ID, spans[1].Parent)
-	require.Equal(t, "weftd", spans[1].Service)
+	require.Len(t, got, 2)
+	require.Equal(t, "submit", got[0].Name)
+	require.Equal(t, got[0].ID, got[1].Parent)
+	require.Equal(t, "weftd", got[1].Service)
 }
 
 func TestLogger(t *testing.T) {
