@@ -16,11 +16,13 @@ import (
 
 // Env is what benchmarks share: a folder, an embedded bus, a whole mesh; each is made when first asked for.
 type Env struct {
-	dir  string
-	root string // of the repository
-	keys *accounts.Keyring
-	bus  *bus.Server
-	undo []func()
+	dir   string
+	root  string // of the repository
+	keys  *accounts.Keyring
+	bus   *bus.Server
+	undo  []func()
+	world *world
+	later []string // sandboxes to be killed outside of the clock
 }
 
 func newEnv() (*Env, error) {

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 )
 
-// serviceBenchmarks and meshBenchmarks are defined where their subjects are.
 var sizeBenchmarks = []Benchmark{{"binary_size", "the programs as `make build` makes them", binarySizes}}
 
 func binarySizes(_ context.Context, e *Env) ([]Result, error) {
