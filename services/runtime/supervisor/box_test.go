@@ -140,6 +140,7 @@ func (b *box) spec() *specs.Spec {
 		Version: specs.Version,
 		Process: &specs.Process{
 			Args: launch.Args, Env: launch.Env, Cwd: "/", NoNewPrivileges: true,
+			Rlimits:      []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 1024, Hard: 4096}},
 			Capabilities: &specs.LinuxCapabilities{Bounding: launch.Capabilities, Effective: launch.Capabilities, Permitted: launch.Capabilities},
 		},
 		Root:   &specs.Root{Path: "rootfs", Readonly: true},

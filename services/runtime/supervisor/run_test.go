@@ -241,6 +241,13 @@ func TestRlimits(t *testing.T) {
 	}
 	require.Equal(t, "111\n222\n0\n65536\n33\n", string(b.run(spec).Stdout))
 
+	// Without limits of its own a process has the sandbox's; with others, too.
+	plain := b.output("sh", "-c", "ulimit -n; ulimit -Hn")
+	spec = shell("ulimit -n; ulimit -Hn")
+	spec.Rlimits = []supervisor.Rlimit{{Name: "core"}}
+	require.Equal(t, plain, strings.TrimSpace(string(b.run(spec).Stdout)))
+	require.True(t, strings.HasPrefix(plain, "1024\n"), plain)
+
 	spec = shell("i=0; while :; do i=$((i+1)); done")
 	spec.Rlimits = []supervisor.Rlimit{{Name: "cpu", Soft: 1, Hard: 1}}
 	res := b.run(spec)

@@ -43,8 +43,8 @@ func (p *process) launch() error {
 	}
 	attr := p.attributes(tag, io)
 	p.begin = time.Now()
-	if len(p.spec.Rlimits) > 0 {
-		p.pid, err = p.forkLimited(path, attr)
+	if limits := limitsToSet(p.spec.Rlimits); len(limits) > 0 {
+		p.pid, err = p.forkLimited(path, limits, attr)
 	} else {
 		p.pid, err = p.init.reaper.fork(path, wire.Strings(p.spec.Argv), attr, p.reaped)
 	}

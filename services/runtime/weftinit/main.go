@@ -35,12 +35,8 @@ const (
 	KeyName    = "key"
 )
 
-// Main is weft-init: it gives the exit code. When the program was called as the exec trampoline it
-// becomes the program that it was to start.
+// Main is weft-init: it gives the exit code.
 func Main(args []string, stderr io.Writer) int {
-	if len(args) > 0 && args[0] == trampolineName {
-		return trampoline(args[1:])
-	}
 	cfg, err := parse(args, stderr)
 	if err != nil {
 		fmt.Fprintln(stderr, "weft-init:", err)

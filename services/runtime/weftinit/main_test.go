@@ -16,10 +16,7 @@ import (
 const childEnv = "WEFT_TEST_INIT"
 
 func TestMain(m *testing.M) {
-	switch dir := os.Getenv(childEnv); {
-	case os.Args[0] == trampolineName:
-		os.Exit(trampoline(os.Args[1:]))
-	case dir != "":
+	if dir := os.Getenv(childEnv); dir != "" {
 		os.Exit(child(dir))
 	}
 	os.Exit(m.Run())

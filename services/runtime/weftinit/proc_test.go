@@ -6,8 +6,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/weftmesh/weft/services/runtime/supervisor/wire"
+	"github.com/weftmesh/weft/services/runtime/weftinit/trampoline"
 )
 
 func TestReadProcess(t *testing.T) {
@@ -71,17 +73,11 @@ func TestTags(t *testing.T) {
 	require.Zero(t, tag, "none outside a sandbox: the ids may be somebody else's")
 }
 
-func TestRlimitsOnTheTrampolinesCommandLine(t *testing.T) {
-	in := []wire.Rlimit{{Name: "nofile", Soft: 1, Hard: 2}, {Name: "as", Soft: 1<<64 - 1, Hard: 1<<64 - 1}}
-	out, err := decodeRlimits(encodeRlimits(in))
-	require.NoError(t, err)
-	require.Len(t, out, 2)
-	require.Equal(t, 7, out[0].number)
-	require.Equal(t, uint64(1<<64-1), out[1].limit.Max)
-	for _, bad := range []string{"", "1:2", "a:b:c", "1:2:3:4", "1:-2:3"} {
-		_, err := decodeRlimits(bad)
-		require.Error(t, err, bad)
-	}
+func TestLimitsToSet(t *testing.T) {
+	have := inherited(unix.RLIMIT_NOFILE)
+	require.Empty(t, limitsToSet([]wire.Rlimit{{Name: "nofile", Soft: have.Soft, Hard: have.Hard}}), "in force already")
+	got := limitsToSet([]wire.Rlimit{{Name: "nofile", Soft: have.Soft - 1, Hard: 1<<64 - 1}})
+	require.Equal(t, []trampoline.Limit{{Number: 7, Soft: have.Soft - 1, Hard: have.Hard}}, got)
 }
 
 func TestClipArgs(t *testing.T) {
