@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -40,10 +41,10 @@ func (s *Service) DLQList(ctx context.Context, by mesh.Caller, req workspace.DLQ
 	if err != nil {
 		return page, fault.Wrap(err, fault.Unavailable, "dead letters can't be read now; try again")
 	}
-	for size := 0; ; {
+	for size := 0; next <= dlq.CachedInfo().State.LastSeq; {
 		m, err := dlq.GetMsg(ctx, next, jetstream.WithGetMsgSubject(filter))
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return page, nil
+		if errors.Is(err, jetstream.ErrMsgNotFound) || (err == nil && m.Sequence < next) {
+			break // a server that has no next one may begin from the first again
 		}
 		if err != nil {
 			return page, fault.Wrap(err, fault.Unavailable, "dead letters can't be read now; try again")
@@ -55,6 +56,7 @@ func (s *Service) DLQList(ctx context.Context, by mesh.Caller, req workspace.DLQ
 		page.Items = append(page.Items, deadLetter(m))
 		next = m.Sequence + 1
 	}
+	return page, nil
 }
 
 func dlqFilter(req workspace.DLQList) (string, error) {
@@ -72,7 +74,7 @@ func dlqFilter(req workspace.DLQList) (string, error) {
 
 func deadLetter(m *jetstream.RawStreamMsg) workspace.DeadLetter {
 	return workspace.DeadLetter{Sequence: m.Sequence, Subject: m.Header.Get(mesh.HeaderDeadSubject), Stream: m.Header.Get(mesh.HeaderDeadStream),
-		Reason: m.Header.Get(mesh.HeaderDeadReason), Time: m.Time.UTC(), Headers: flat(m.Header), Body: m.Data}
+		Reason: m.Header.Get(mesh.HeaderDeadReason), Time: m.Time.UTC(), Headers: flat(asSent(m.Header)), Body: m.Data}
 }
 
 // DLQRedrive sends dead letters on their way again and takes off those that were accepted. Killed in
@@ -131,15 +133,7 @@ func (s *Service) redrive(ctx context.Context, m *jetstream.RawStreamMsg) error 
 	}
 	switch from.Plane {
 	case schemas.PlaneTask, schemas.PlaneMsg:
-		h := nats.Header{}
-		for k, v := range m.Header {
-			switch k {
-			case mesh.HeaderDeadReason, mesh.HeaderDeadStream, mesh.HeaderDeadSubject:
-			default:
-				h[k] = v
-			}
-		}
-		_, err := s.conn.PublishMsg(ctx, &nats.Msg{Subject: subject, Header: h, Data: m.Data})
+		_, err := s.conn.PublishMsg(ctx, &nats.Msg{Subject: subject, Header: asSent(m.Header), Data: m.Data})
 		return err
 	case schemas.PlaneEvt:
 		v := s.viewByName(from.Tenant)
@@ -158,4 +152,15 @@ func (s *Service) redrive(ctx context.Context, m *jetstream.RawStreamMsg) error 
 		return v.eventTriggers(ctx, r)
 	}
 	return fault.New(fault.Invalid, "dead letter %d is of plane %s, which can't be redriven; drop it", m.Sequence, from.Plane)
+}
+
+// asSent gives the headers without those that the dead letters and the server added.
+func asSent(h nats.Header) nats.Header {
+	out := nats.Header{}
+	for k, v := range h {
+		if k != mesh.HeaderDeadReason && k != mesh.HeaderDeadStream && k != mesh.HeaderDeadSubject && !strings.HasPrefix(k, "Nats-") {
+			out[k] = v
+		}
+	}
+	return out
 }

@@ -3,7 +3,6 @@ package manager_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -271,11 +270,6 @@ func (n *testNode) loop(f func()) {
 
 func (n *testNode) stop() {
 	n.cancel()
-	n.mu.Lock()
-	for _, f := range n.stops {
-		f()
-	}
-	n.mu.Unlock()
 	n.wg.Wait()
 }
 
@@ -347,28 +341,24 @@ func (n *testNode) pull(ctx context.Context) {
 		if err != nil {
 			continue
 		}
-		slots := make(chan struct{}, n.hb.Slots)
-		it, err := cons.Messages(jetstream.PullMaxMessages(n.hb.Slots), jetstream.PullExpiry(5*time.Second))
-		if err != nil {
-			continue
+		// One puller a slot: a message is asked for only when there is room for it.
+		var wg sync.WaitGroup
+		for range n.hb.Slots {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				for ctx.Err() == nil {
+					if m, err := cons.Next(jetstream.FetchContext(ctx)); err == nil {
+						n.handle(ctx, m)
+					}
+				}
+			}()
 		}
-		stop := context.AfterFunc(ctx, it.Stop)
-		for {
-			m, err := it.Next()
-			if errors.Is(err, jetstream.ErrMsgIteratorClosed) {
-				break
-			}
-			if err != nil {
-				continue
-			}
-			slots <- struct{}{}
-			n.loop(func() { defer func() { <-slots }(); n.handle(m) })
-		}
-		stop()
+		wg.Wait()
 	}
 }
 
-func (n *testNode) handle(m jetstream.Msg) {
+func (n *testNode) handle(run context.Context, m jetstream.Msg) {
 	var it workspace.QueueItem
 	if json.Unmarshal(m.Data(), &it) != nil {
 		return
@@ -379,7 +369,7 @@ func (n *testNode) handle(m jetstream.Msg) {
 	// A reply that is lost is asked for again, as a node does.
 	var rep workspace.ClaimReply
 	var err error
-	for range 100 {
+	for run.Err() == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		rep, err = ask[workspace.ClaimReply](ctx, n.c, "", "", workspace.OpClaim, workspace.Claim{QueueItem: it, Sandbox: box, UserKey: key, NodeKey: "XNODE"})
 		cancel()
@@ -392,7 +382,7 @@ func (n *testNode) handle(m jetstream.Msg) {
 	if err != nil {
 		return
 	}
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, stop := context.WithCancel(run)
 	n.mu.Lock()
 	n.held[box], n.stops[box] = it, stop
 	n.claimed++
@@ -403,7 +393,7 @@ func (n *testNode) handle(m jetstream.Msg) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		_, err = ask[workspace.Empty](ctx, n.c, "", "", workspace.OpFinish, fin)
 		cancel()
-		if err == nil || fault.Is(err, fault.Conflict) {
+		if err == nil || fault.Is(err, fault.Conflict) || run.Err() != nil {
 			break
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -430,3 +420,15 @@ func (n *testNode) serveKills() {
 }
 
 func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func natsHandler(f func(subject, kind string)) nats.MsgHandler {
+	return func(m *nats.Msg) { f(m.Subject, m.Header.Get(schemas.HeaderType)) }
+}
+
+func userKey(t testing.TB) string {
+	kp, err := nkeys.CreateUser()
+	require.NoError(t, err)
+	k, err := kp.PublicKey()
+	require.NoError(t, err)
+	return k
+}

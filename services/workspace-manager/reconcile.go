@@ -184,7 +184,7 @@ func (s *Service) inQueue(ctx context.Context) (map[attemptKey]bool, error) {
 	}
 	for seq := st.FirstSeq; seq <= st.LastSeq; {
 		m, err := q.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(schemas.Prefix+"queue.>"))
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
+		if errors.Is(err, jetstream.ErrMsgNotFound) || (err == nil && m.Sequence < seq) {
 			break
 		}
 		if err != nil {
