@@ -3,44 +3,40 @@ package chunks
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"maps"
 	"os"
-	"slices"
 	"strconv"
 	"sync"
-
-	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
+	"time"
 )
-
-// syncAll is the number of new files from which one sync of the whole filesystem is cheaper than one for each
-// file (BenchmarkCommit: from about 20). It is higher than that because the one sync also waits for what others
-// have written to the same filesystem.
-const syncAll = 64
-
-// syncing is how many files are synced at once; the kernel joins their journal commits.
-const syncing = 8
 
 // Batch collects chunks that become durable together. It may be used by several goroutines; exactly one
 // of Commit and Abort ends it, and Abort after Commit does nothing.
 type Batch struct {
-	s   *Store
-	dir string
+	s *Store
 
 	mu     sync.Mutex
-	made   bool // dir exists
 	ended  bool
-	staged map[Hash]bool // written by this batch, not yet under their names
+	packs  []*staged
+	where  map[Hash]stagedPlace
+	relied map[Hash]bool // on chunks that were there already
 	bytes  int64
+}
+
+// staged is a pack that is being written.
+type staged struct {
+	n    uint64
+	name string
+	w    *packWriter
+}
+
+type stagedPlace struct {
+	pack *staged
+	packEntry
 }
 
 // Batch begins one.
 func (s *Store) Batch() *Batch {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.batches++
-	return &Batch{s: s, dir: incoming + "/" + strconv.Itoa(s.batches), staged: map[Hash]bool{}}
+	return &Batch{s: s, where: map[Hash]stagedPlace{}, relied: map[Hash]bool{}}
 }
 
 // Put adds content and gives its name. Content that is there already costs a lookup.
@@ -54,39 +50,80 @@ func (b *Batch) Put(content []byte) (Hash, error) {
 	if b.ended {
 		return h, errors.New("batch has ended")
 	}
-	if b.staged[h] {
+	if _, ok := b.where[h]; ok || b.relied[h] {
 		return h, nil
 	}
-	if ok, err := b.s.Has(h); ok || err != nil {
-		return h, err
+	if b.s.Has(h) {
+		b.relied[h] = true
+		return h, nil
 	}
-	if !b.made {
-		if err := b.s.root.Mkdir(b.dir, 0o700); err != nil {
-			return h, fmt.Errorf("chunk store: %w", err)
-		}
-		b.made = true
-	}
-	packed := b.s.pack(content)
-	if err := b.s.root.WriteFile(b.dir+"/"+h.String(), packed, 0o400); err != nil {
+	p, err := b.pack()
+	if err != nil {
 		return h, fmt.Errorf("chunk store: %w", err)
 	}
-	b.staged[h] = true
-	b.bytes += int64(len(packed))
+	stored, codec := b.s.pack(content)
+	e, err := p.w.add(h, stored, codec)
+	if err != nil {
+		return h, fmt.Errorf("chunk store: %w", err)
+	}
+	b.where[h] = stagedPlace{p, e}
+	b.bytes += int64(len(stored))
 	return h, nil
+}
+
+// pack gives the pack to write to.
+func (b *Batch) pack() (*staged, error) {
+	if n := len(b.packs); n > 0 && b.packs[n-1].w.size < maxPack {
+		return b.packs[n-1], nil
+	}
+	p := &staged{n: b.s.number()}
+	p.name = incoming + "/" + strconv.FormatUint(p.n, 16)
+	f, err := b.s.root.OpenFile(p.name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	p.w = newPackWriter(f)
+	b.packs = append(b.packs, p)
+	return p, nil
+}
+
+func (s *Store) number() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.next
+	s.next++
+	return n
 }
 
 // Get gives the content of a chunk of this batch or of the store.
 func (b *Batch) Get(h Hash) ([]byte, error) {
-	b.mu.Lock()
-	staged := b.staged[h]
-	b.mu.Unlock()
-	if staged {
-		return b.s.read(b.dir+"/"+h.String(), h)
+	raw, codec, err := b.staged(h)
+	if raw == nil && err == nil {
+		return b.s.Get(h)
 	}
-	return b.s.Get(h)
+	if err != nil {
+		return nil, err
+	}
+	return b.s.unpack(raw, codec, h)
 }
 
-// Commit makes everything durable: content first, then names, then the directories that hold the names.
+func (b *Batch) staged(h Hash) ([]byte, byte, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p, ok := b.where[h]
+	if !ok {
+		return nil, 0, nil
+	}
+	if err := p.pack.w.w.Flush(); err != nil {
+		return nil, 0, err
+	}
+	raw := make([]byte, p.size)
+	_, err := p.pack.w.f.ReadAt(raw, p.offset)
+	return raw, p.codec, err
+}
+
+// Commit makes everything durable: content first, then the names of the packs. It fails, and nothing is kept, if a
+// chunk that the batch relied on was swept since, which takes a batch older than the grace period.
 func (b *Batch) Commit() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -94,53 +131,51 @@ func (b *Batch) Commit() error {
 		return errors.New("batch has ended")
 	}
 	b.ended = true
-	if !b.made {
-		return nil
+	for h := range b.relied {
+		if !b.s.Has(h) {
+			b.drop()
+			return fmt.Errorf("%w since the batch began: %s", ErrMissing, h)
+		}
 	}
 	if err := b.commit(); err != nil {
-		return fmt.Errorf("chunk store: %w", errors.Join(err, b.s.root.RemoveAll(b.dir)))
+		b.drop()
+		return fmt.Errorf("chunk store: %w", err)
 	}
-	clear(b.staged) // from here on they are read like all others
-	return b.s.root.Remove(b.dir)
+	clear(b.where) // from here on they are read like all others
+	b.packs = nil
+	return nil
 }
 
 func (b *Batch) commit() error {
-	all := len(b.staged) >= syncAll
-	if all {
-		if err := b.s.syncfs(); err != nil {
-			return err
-		}
-	} else {
-		files := make([]string, 0, len(b.staged))
-		for h := range b.staged {
-			files = append(files, b.dir+"/"+h.String())
-		}
-		if err := b.s.syncEach(files); err != nil {
+	for _, p := range b.packs {
+		if err := errors.Join(p.w.finish(), p.w.f.Close()); err != nil {
 			return err
 		}
 	}
-	touched := map[string]bool{}
-	for h := range b.staged {
-		fan := h.String()[:2]
-		if !touched[fan] {
-			err := b.s.root.Mkdir(fan, 0o700)
-			switch {
-			case err == nil:
-				touched["."] = true
-			case !errors.Is(err, fs.ErrExist):
-				return err
-			}
-			touched[fan] = true
-		}
-		// Another batch may have brought the same content; then this replaces a file by its equal.
-		if err := b.s.root.Rename(b.dir+"/"+h.String(), name(h)); err != nil {
+	for _, p := range b.packs {
+		if err := b.s.root.Rename(p.name, packName(p.n)); err != nil {
 			return err
 		}
 	}
-	if all {
-		return b.s.syncfs()
+	if len(b.packs) == 0 {
+		return nil
 	}
-	return b.s.syncEach(slices.Collect(maps.Keys(touched)))
+	if err := b.s.syncPacks(); err != nil {
+		return err
+	}
+	for _, p := range b.packs {
+		b.s.adopt(p.n, packInfo{p.w.size, time.Now()}, p.w.entries)
+	}
+	return nil
+}
+
+// syncPacks makes the names of packs durable.
+func (s *Store) syncPacks() error {
+	d, err := s.root.Open(packsDir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // Abort forgets what was not committed.
@@ -151,9 +186,16 @@ func (b *Batch) Abort() {
 		return
 	}
 	b.ended = true
-	if b.made {
-		_ = b.s.root.RemoveAll(b.dir) // what stays is removed by the next Open
+	b.drop()
+}
+
+// drop removes what was staged. What it can't remove goes with the next Open, or with Sweep.
+func (b *Batch) drop() {
+	for _, p := range b.packs {
+		_ = p.w.f.Close()
+		_ = b.s.root.Remove(p.name)
 	}
+	b.packs = nil
 }
 
 // Bytes is what the batch has written so far, as stored.
@@ -161,33 +203,4 @@ func (b *Batch) Bytes() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.bytes
-}
-
-func (s *Store) sync(path string) error {
-	f, err := s.root.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
-}
-
-func (s *Store) syncEach(paths []string) error {
-	var g errgroup.Group
-	g.SetLimit(syncing)
-	for _, p := range paths {
-		g.Go(func() error { return s.sync(p) })
-	}
-	return g.Wait()
-}
-
-func (s *Store) syncfs() error {
-	f, err := s.root.Open(".")
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := unix.Syncfs(int(f.Fd())); err != nil {
-		return os.NewSyscallError("syncfs", err)
-	}
-	return nil
 }

@@ -49,7 +49,10 @@ func TestPutIsSeenByOthersOnlyAfterCommit(t *testing.T) {
 }
 
 func TestAbortAndReopenLeaveNothing(t *testing.T) {
-	s := open(t)
+	dir := t.TempDir()
+	s, err := Open(dir)
+	require.NoError(t, err)
+	defer s.Close()
 	b := s.Batch()
 	h, err := b.Put([]byte("gone"))
 	require.NoError(t, err)
@@ -58,19 +61,29 @@ func TestAbortAndReopenLeaveNothing(t *testing.T) {
 	left := s.Batch()
 	_, err = left.Put([]byte("left by a crash"))
 	require.NoError(t, err)
-	again, err := Open(s.path)
+	kept := s.Batch()
+	k, err := kept.Put([]byte("kept"))
+	require.NoError(t, err)
+	require.NoError(t, kept.Commit())
+	again, err := Open(dir)
 	require.NoError(t, err)
 	defer again.Close()
 	_, err = again.Get(h)
 	require.ErrorIs(t, err, ErrMissing)
-	entries, err := os.ReadDir(filepath.Join(s.path, incoming))
+	got, err := again.Get(k)
+	require.NoError(t, err)
+	require.Equal(t, "kept", string(got))
+	entries, err := os.ReadDir(filepath.Join(dir, incoming))
 	require.NoError(t, err)
 	require.Empty(t, entries)
 }
 
 func TestContentIsCheckedAgainstItsName(t *testing.T) {
-	s := open(t)
 	for _, content := range [][]byte{bytes.Repeat([]byte("text "), 1000), noise(1, 1000)} {
+		dir := t.TempDir()
+		s, err := Open(dir)
+		require.NoError(t, err)
+		defer s.Close()
 		b := s.Batch()
 		h, err := b.Put(content)
 		require.NoError(t, err)
@@ -78,17 +91,18 @@ func TestContentIsCheckedAgainstItsName(t *testing.T) {
 		got, err := s.Get(h)
 		require.NoError(t, err)
 		require.Equal(t, content, got)
-		file := filepath.Join(s.path, name(h))
+		file := filepath.Join(dir, packName(1))
 		raw, err := os.ReadFile(file)
 		require.NoError(t, err)
-		require.NoError(t, os.Chmod(file, 0o600))
-		raw[len(raw)/2] ^= 1
+		raw[5] ^= 1
 		require.NoError(t, os.WriteFile(file, raw, 0o600))
 		_, err = s.Get(h)
 		require.ErrorIs(t, err, ErrDamaged)
-		require.NoError(t, os.WriteFile(file, nil, 0o600))
+		require.NoError(t, os.WriteFile(file, raw[:3], 0o600))
 		_, err = s.Get(h)
 		require.ErrorIs(t, err, ErrDamaged)
+		_, err = Open(dir)
+		require.ErrorIs(t, err, ErrDamaged, "a store that is not whole is not served")
 	}
 }
 
@@ -159,36 +173,153 @@ func TestAnInsertionChangesFewChunks(t *testing.T) {
 	b.Abort()
 }
 
+// age makes everything committed so far look d old.
+func age(s *Store, d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n, p := range s.packs {
+		p.made = p.made.Add(-d)
+		s.packs[n] = p
+	}
+	for h, p := range s.index {
+		p.touched -= int64(d / time.Second)
+		s.index[h] = p
+	}
+}
+
 func TestSweepSparesTheLiveAndTheYoung(t *testing.T) {
-	s := open(t)
-	b := s.Batch()
+	dir := t.TempDir()
+	s, err := Open(dir)
+	require.NoError(t, err)
+	defer s.Close()
 	var hs []Hash
 	for i := range 40 {
-		h, err := b.Put(fmt.Appendf(nil, "chunk %d", i))
+		b := s.Batch()
+		for j := range 3 {
+			h, err := b.Put(fmt.Appendf(nil, "chunk %d", i*3+j))
+			require.NoError(t, err)
+			hs = append(hs, h)
+		}
+		require.NoError(t, b.Commit())
+	}
+	age(s, 2*time.Hour)
+	require.True(t, s.Has(hs[1]), "relied on again: as young as new")
+	young := s.Batch()
+	y, err := young.Put([]byte("young"))
+	require.NoError(t, err)
+	require.NoError(t, young.Commit())
+	live := map[Hash]bool{hs[0]: true, hs[50]: true, hs[119]: true}
+	sw, err := s.Sweep(func(h Hash) bool { return live[h] }, time.Hour, time.Now())
+	require.NoError(t, err)
+	require.Equal(t, 116, sw.Removed)
+	require.Equal(t, 5, sw.Kept)
+	require.Equal(t, 2, sw.Packs)
+	check := func(s *Store) {
+		for i, h := range hs {
+			_, err := s.Get(h)
+			if live[h] || i == 1 {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, ErrMissing)
+			}
+		}
+		_, err := s.Get(y)
+		require.NoError(t, err)
+	}
+	check(s)
+	again, err := Open(dir)
+	require.NoError(t, err)
+	defer again.Close()
+	check(again)
+	age(s, 2*time.Hour)
+	_, err = s.Sweep(func(Hash) bool { return false }, time.Hour, time.Now())
+	require.NoError(t, err)
+	require.Zero(t, s.Len())
+	left, err := os.ReadDir(filepath.Join(dir, packsDir))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+func TestABatchThatReliedOnWhatWasSweptFails(t *testing.T) {
+	s := open(t)
+	first := s.Batch()
+	_, err := first.Put([]byte("x"))
+	require.NoError(t, err)
+	require.NoError(t, first.Commit())
+	slow := s.Batch()
+	_, err = slow.Put([]byte("x"))
+	require.NoError(t, err)
+	age(s, 2*time.Hour)
+	_, err = s.Sweep(func(Hash) bool { return false }, time.Hour, time.Now())
+	require.NoError(t, err)
+	require.ErrorIs(t, slow.Commit(), ErrMissing)
+}
+
+func TestReadersDoNotNoticeASweep(t *testing.T) {
+	s := open(t)
+	var hs []Hash
+	for i := range 50 {
+		b := s.Batch()
+		h, err := b.Put(noise(uint64(i), 5000))
 		require.NoError(t, err)
 		hs = append(hs, h)
+		require.NoError(t, b.Commit())
 	}
-	require.NoError(t, b.Commit())
-	old := time.Now().Add(-2 * time.Hour)
-	for _, h := range hs {
-		require.NoError(t, os.Chtimes(filepath.Join(s.path, name(h)), old, old))
+	stop, done := make(chan struct{}), make(chan error)
+	for range 4 {
+		go func() {
+			for {
+				for _, h := range hs {
+					if _, err := s.Get(h); err != nil {
+						done <- err
+						return
+					}
+				}
+				select {
+				case <-stop:
+					done <- nil
+					return
+				default:
+				}
+			}
+		}()
 	}
-	// Relied on again: as young as new.
-	ok, err := s.Has(hs[1])
-	require.NoError(t, err)
-	require.True(t, ok)
-	sw, err := s.Sweep(func(h Hash) bool { return h == hs[0] }, time.Hour, time.Now())
-	require.NoError(t, err)
-	require.Equal(t, 38, sw.Removed)
-	require.Equal(t, 2, sw.Kept)
-	for i, h := range hs {
-		_, err := s.Get(h)
-		if i < 2 {
-			require.NoError(t, err)
-		} else {
-			require.ErrorIs(t, err, ErrMissing)
+	for range 20 {
+		age(s, 2*time.Hour)
+		b := s.Batch()
+		_, err := b.Put(fmt.Append(nil, time.Now()))
+		require.NoError(t, err)
+		require.NoError(t, b.Commit())
+		_, err = s.Sweep(func(Hash) bool { return true }, time.Hour, time.Now())
+		require.NoError(t, err)
+	}
+	close(stop)
+	for range 4 {
+		require.NoError(t, <-done)
+	}
+}
+
+func FuzzTable(f *testing.F) {
+	s, err := Open(f.TempDir())
+	require.NoError(f, err)
+	b := s.Batch()
+	_, err = b.Put([]byte("content"))
+	require.NoError(f, err)
+	require.NoError(f, b.Commit())
+	raw, err := s.root.ReadFile(packName(1))
+	require.NoError(f, err)
+	require.NoError(f, s.Close())
+	f.Add(raw)
+	f.Add(raw[:20])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		entries, err := readTable(bytes.NewReader(b), int64(len(b)))
+		if err != nil {
+			return
 		}
-	}
+		for _, e := range entries {
+			require.LessOrEqual(t, e.offset+int64(e.size), int64(len(b)))
+		}
+	})
 }
 
 func TestParseHash(t *testing.T) {

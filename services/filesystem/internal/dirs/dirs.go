@@ -197,12 +197,12 @@ func (d *Dir) Whiteout(name string) error {
 	return fail("mknod", name, unix.Mknodat(d.FD(), name, unix.S_IFCHR, 0))
 }
 
-// Link makes name a hard link to entry old of from.
-func (d *Dir) Link(from *Dir, old, name string) error {
+// Rename gives the entry old of d another name in d.
+func (d *Dir) Rename(old, name string) error {
 	if err := errors.Join(CheckName(old), CheckName(name)); err != nil {
 		return err
 	}
-	return fail("link", name, unix.Linkat(from.FD(), old, d.FD(), name, 0))
+	return fail("rename", name, unix.Renameat(d.FD(), old, d.FD(), name))
 }
 
 // Own sets who owns an entry, itself and not what it points to.

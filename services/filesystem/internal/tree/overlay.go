@@ -47,7 +47,6 @@ type Overlay struct {
 	IDBase    uint32    `json:"id_base,omitempty"` // host id to which container id 0 maps; 0: it is not mounted here
 	Layers    []string  `json:"layers"`            // ids, the uppermost first
 	At        time.Time `json:"at"`
-	Ready     bool      `json:"ready"`
 }
 
 // Trees is the part of the data directory that holds layers and overlays. One process uses it.
@@ -127,8 +126,8 @@ func (t *Trees) Prepare(ctx context.Context, s Space, o Overlay, root chunks.Has
 	if err := schemas.CheckID("sandbox", o.Sandbox); err != nil {
 		return o, err
 	}
-	if have, err := t.Get(o.Sandbox); err == nil && have.Ready {
-		if whole, err := t.mounted(have); err != nil || whole {
+	if have, err := t.Get(o.Sandbox); err == nil {
+		if whole, err := t.whole(have); err != nil || whole {
 			return have, err
 		}
 	}
@@ -149,18 +148,25 @@ func (t *Trees) Prepare(ctx context.Context, s Space, o Overlay, root chunks.Has
 	return o, nil
 }
 
-// mounted reports whether what Prepare mounted is still there: it is not after the machine was restarted.
-func (t *Trees) mounted(o Overlay) (bool, error) {
-	for name, want := range map[string]bool{"files": o.IDBase > 0, "disk": !o.ReadOnly} {
-		if !want {
-			continue
-		}
-		at, err := mountsBelow(filepath.Join(t.dir(o.Sandbox), name))
+// whole reports whether an overlay is complete. It is not if its making was cut off, nor after the machine was restarted.
+func (t *Trees) whole(o Overlay) (bool, error) {
+	if o.IDBase > 0 { // mounted last
+		at, err := mountsBelow(t.Path(o.Sandbox))
 		if err != nil || len(at) == 0 {
 			return false, err
 		}
 	}
-	return true, nil
+	if o.ReadOnly {
+		return true, nil
+	}
+	d, err := t.Upper(o.Sandbox)
+	if errors.Is(err, ErrNoOverlay) || errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err == nil {
+		err = d.Close()
+	}
+	return err == nil, err
 }
 
 // Parts are what an overlay is mounted of, as absolute paths: the lower layers, the uppermost first, and where it is
@@ -192,8 +198,7 @@ func (t *Trees) build(ctx context.Context, l *layers, o *Overlay) error {
 		}
 	}
 	failpoint.Hit(afterMount)
-	o.Ready = true
-	return write(t.dir(o.Sandbox), *o)
+	return nil
 }
 
 // begin makes the overlay's directory with overlay.json in it, at once: a directory without the file is one that is being removed.
@@ -202,12 +207,23 @@ func (t *Trees) begin(o Overlay) error {
 	if err := os.RemoveAll(tmp); err != nil { // nothing is ever mounted below it
 		return err
 	}
-	for _, d := range []string{"", "files", "lower", "upper", "disk"} {
+	need := []string{""}
+	if !o.ReadOnly {
+		need = append(need, "disk")
+	}
+	if o.IDBase > 0 {
+		need = append(need, "files", "lower", "upper")
+	}
+	for _, d := range need {
 		if err := os.Mkdir(filepath.Join(tmp, d), 0o711); err != nil {
 			return err
 		}
 	}
-	if err := write(tmp, o); err != nil {
+	b, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(tmp, "overlay.json"), b, 0o600); err != nil {
 		return err
 	}
 	return os.Rename(tmp, t.dir(o.Sandbox))
@@ -228,19 +244,19 @@ func (t *Trees) volume(ctx context.Context, o Overlay) error {
 		return err
 	}
 	defer d.Close()
-	for _, name := range []string{"upper", "work"} {
+	for _, name := range []string{"work", "upper" + unfinished} {
 		sub, err := d.Mkdir(name)
 		if err != nil {
 			return err
 		}
-		if name == "upper" {
+		if name != "work" {
 			err = sub.MetaSelf(0o755, Owner, Owner)
 		}
 		if err := errors.Join(err, sub.Close()); err != nil {
 			return err
 		}
 	}
-	return nil
+	return d.Rename("upper"+unfinished, "upper") // says that the volume is whole
 }
 
 // mount puts the overlay together. The idmapped mounts of its parts are gone when it returns: overlayfs keeps clones of its own.
@@ -276,18 +292,6 @@ func (t *Trees) mount(ns int, layersDir string, o Overlay) (err error) {
 		return fmt.Errorf("mount overlay (it takes Linux 5.19 or newer): %w", err)
 	}
 	return nil
-}
-
-func write(dir string, o Overlay) error {
-	b, err := json.Marshal(o)
-	if err != nil {
-		return err
-	}
-	path := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(path+".tmp", b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".tmp", path)
 }
 
 // Get reads what is known of a sandbox's overlay.
@@ -359,7 +363,7 @@ func (t *Trees) Remove(sandbox string) error {
 		return err
 	}
 	failpoint.Hit(midRemove)
-	for _, name := range []string{"files", "lower", "upper", "disk", "disk.img", "overlay.json.tmp", "overlay.json", ""} {
+	for _, name := range []string{"files", "lower", "upper", "disk", "disk.img", "overlay.json", ""} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -142,6 +142,7 @@ func (f *fixture) prepare(root chunks.Hash, change ...func(*Overlay)) Overlay {
 // mountParts does what a runtime does that mounts the overlay itself: the layers idmapped, the upper one handed to the host's ids.
 func (f *fixture) mountParts(o Overlay) {
 	lower, upper, work := f.trees.Parts(o)
+	require.NoError(f.t, os.Mkdir(f.trees.Path(o.Sandbox), 0o755))
 	require.NoError(f.t, os.Chown(upper, idBase+Payload, idBase+Payload))
 	for i, l := range lower {
 		at := filepath.Join(f.t.TempDir(), "lower")
@@ -426,7 +427,7 @@ func TestPrepareTwiceAndAfterARestart(t *testing.T) {
 	require.Equal(t, []string{o.Sandbox}, ids)
 	found, err := other.Get(o.Sandbox)
 	require.NoError(t, err)
-	require.True(t, found.Ready)
+	require.Equal(t, o, found)
 	require.NoError(t, other.Remove(o.Sandbox))
 	require.NoError(t, other.Remove(o.Sandbox))
 	_, err = other.Get(o.Sandbox)
