@@ -70,19 +70,53 @@ type GrantRequest struct {
 // Lease is the record of what a sandbox was given, entity "lease", id the sandbox's. Recorded before it is issued, so
 // that nothing issued is ever unknown. It holds Vault's accessor, never a token. Events: issuing, issued, renewed, revoked.
 type Lease struct {
-	Sandbox   string     `json:"sandbox"`
-	Task      string     `json:"task,omitempty"`
-	Attempt   int        `json:"attempt,omitempty"`
-	Agent     string     `json:"agent"`
-	Node      string     `json:"node"`
-	Secrets   []string   `json:"secrets"`
-	Accessor  string     `json:"accessor,omitempty"` // of the parent token
-	State     string     `json:"state"`              // issuing, active, revoked
-	Reason    string     `json:"reason,omitempty"`   // of the revocation
-	IssuedAt  time.Time  `json:"issued_at"`
-	ExpiresAt time.Time  `json:"expires_at"`
-	RevokedAt *time.Time `json:"revoked_at,omitempty"`
+	Sandbox string   `json:"sandbox"`
+	Task    string   `json:"task,omitempty"`
+	Attempt int      `json:"attempt,omitempty"`
+	Agent   string   `json:"agent"`
+	Node    string   `json:"node"`
+	Secrets []string `json:"secrets"`
+	// Generation counts how often credentials were issued to this sandbox: again when the reply was lost.
+	Generation int        `json:"generation,omitempty"`
+	TTLMS      int64      `json:"ttl_ms,omitempty"`   // what a renewal gives
+	Accessor   string     `json:"accessor,omitempty"` // of the parent token
+	State      string     `json:"state"`              // issuing, active, revoked
+	Reason     string     `json:"reason,omitempty"`   // of the revocation
+	IssuedAt   time.Time  `json:"issued_at"`
+	ExpiresAt  time.Time  `json:"expires_at"`
+	RevokedAt  *time.Time `json:"revoked_at,omitempty"`
 }
+
+// States of a lease.
+const (
+	LeaseIssuing = "issuing" // recorded; nothing that may do anything was issued yet
+	LeaseActive  = "active"
+	LeaseRevoked = "revoked"
+)
+
+// Reasons of a revocation that the service gives by itself. After the first two, the same attempt may ask anew.
+const (
+	ReasonExpired      = "expired"       // nobody renewed it
+	ReasonAbandoned    = "abandoned"     // the service died while it issued
+	ReasonNotHeld      = "not-held"      // the attempt is no longer the node's, or has ended
+	ReasonGrantRevoked = "grant-revoked" // a grant that it used was taken back
+	ReasonDeleted      = "deleted"       // with the workspace
+	ReasonOperator     = "operator"      // somebody asked for its end
+)
+
+// Ways in which an agent may have a secret.
+const (
+	AsFile  = "file"  // at /run/secrets/<name>
+	AsEnv   = "env"   // in a variable
+	AsVault = "vault" // at the forwarded address of Vault
+)
+
+// Limits of the contract.
+const (
+	MaxValue = 64 << 10  // bytes of a value
+	MinTTLMS = 10_000    // of a grant
+	MaxTTLMS = 3_600_000 // of a grant
+)
 
 // IssueRequest asks for all credentials of a sandbox at once. The service checks with the manager that the caller
 // holds the attempt, and takes the wanted secrets from there, not from here.

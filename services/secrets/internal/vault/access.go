@@ -36,6 +36,9 @@ func KeyTypes() []string {
 	return out
 }
 
+// Signs reports whether keys of a type make signatures.
+func Signs(keyType string) bool { return slices.Contains(keyTypes[keyType], "sign") }
+
 // rules gives the exact paths and capabilities of a, in order.
 func (a Access) rules() (paths []string, capability map[string]string) {
 	if a.Kind == secrets.KindKV {

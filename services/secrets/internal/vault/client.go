@@ -33,6 +33,7 @@ type Client struct {
 	clock   func() time.Time
 	log     *slog.Logger
 	address string
+	ns      string
 
 	login sync.Mutex                  // one login at a time
 	token atomic.Pointer[value.Value] // the service's own; nil before the first login
@@ -54,7 +55,7 @@ func New(cfg Config) (*Client, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Client{base: base, auth: cfg.Auth, timeout: cfg.Timeout, clock: cfg.Clock, log: cfg.Logger, address: cfg.Address}, nil
+	return &Client{base: base, auth: cfg.Auth, timeout: cfg.Timeout, clock: cfg.Clock, log: cfg.Logger, address: cfg.Address, ns: cfg.Namespace}, nil
 }
 
 // Dial makes a bare API client for address without a token, and without retries: a call whose answer
@@ -92,6 +93,9 @@ func (c *Client) Close() { Hang(c.base) }
 
 // Address is where this client reaches Vault.
 func (c *Client) Address() string { return c.address }
+
+// Namespace is the namespace that everything is in, usually none.
+func (c *Client) Namespace() string { return c.ns }
 
 // do calls fn with a deadline. If Vault refuses because the service's own token has ended, it logs in
 // again and calls fn once more.

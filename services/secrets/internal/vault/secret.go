@@ -72,9 +72,19 @@ func (c *Client) List(ctx context.Context, tenant, workspace string) ([]string, 
 	return c.keys(ctx, "list secrets", name.KVMount+"/metadata/"+tenant+"/"+workspace)
 }
 
-// Workspaces names the workspaces of a tenant that have secrets, each with a trailing slash cut off.
+// Tenants names the tenants that have secrets.
+func (c *Client) Tenants(ctx context.Context) ([]string, error) {
+	return c.folders(ctx, "list tenants", name.KVMount+"/metadata")
+}
+
+// Workspaces names the workspaces of a tenant that have secrets.
 func (c *Client) Workspaces(ctx context.Context, tenant string) ([]string, error) {
-	keys, err := c.keys(ctx, "list workspaces", name.KVMount+"/metadata/"+tenant)
+	return c.folders(ctx, "list workspaces", name.KVMount+"/metadata/"+tenant)
+}
+
+// folders lists what Vault shows with a slash at its end, without it.
+func (c *Client) folders(ctx context.Context, what, path string) ([]string, error) {
+	keys, err := c.keys(ctx, what, path)
 	var out []string
 	for _, k := range keys {
 		if k[len(k)-1] == '/' {
