@@ -30,6 +30,7 @@ type box struct {
 	runc   string
 	bundle string
 	pids   int64
+	memory int64
 }
 
 const (
@@ -44,9 +45,12 @@ type boxOption func(*box)
 // withPIDs limits the processes.
 func withPIDs(n int64) boxOption { return func(b *box) { b.pids = n } }
 
+// withMemory limits the memory.
+func withMemory(bytes int64) boxOption { return func(b *box) { b.memory = bytes } }
+
 func newBox(t testing.TB, opts ...boxOption) *box {
 	t.Helper()
-	b := &box{t: t, id: schemas.NewID(), pids: 4096}
+	b := &box{t: t, id: schemas.NewID(), pids: 4096, memory: 1 << 30}
 	var err error
 	b.runc, err = toolchain.Find("runc")
 	if err != nil || os.Getuid() != 0 {
@@ -66,7 +70,7 @@ func newBox(t testing.TB, opts ...boxOption) *box {
 		o(b)
 	}
 	spec := b.spec()
-	spec.Linux.Resources = &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &b.pids}}
+	spec.Linux.Resources = &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &b.pids}, Memory: &specs.LinuxMemory{Limit: &b.memory}}
 	raw, err := json.Marshal(spec)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(b.bundle, "config.json"), raw, 0o600))
@@ -123,7 +127,7 @@ func (b *box) spec() *specs.Spec {
 	for _, l := range []string{"bin", "sbin", "lib", "lib64"} {
 		require.NoError(b.t, os.Symlink("usr/"+l, filepath.Join(root, l)))
 	}
-	launch := b.Launch(initBinary, supervisor.DefaultForwards()...).LimitPIDs(b.pids)
+	launch := b.Launch(initBinary, supervisor.DefaultForwards()...).LimitPIDs(b.pids).LimitMemory(b.memory)
 	mounts := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "mode=755", "size=65536k"}},

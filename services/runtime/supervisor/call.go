@@ -44,9 +44,9 @@ func (s *Sandbox) open(ctx context.Context, req wire.Request) (*stream, wire.Rep
 	if err != nil {
 		return nil, wire.Reply{}, err
 	}
-	y, err := session.OpenStream()
+	y, err := openStream(session)
 	if err != nil {
-		return nil, wire.Reply{}, lost(err)
+		return nil, wire.Reply{}, err
 	}
 	st := &stream{y, wire.NewReader(y)}
 	reply, err := st.request(ctx, req)
@@ -55,6 +55,18 @@ func (s *Sandbox) open(ctx context.Context, req wire.Request) (*stream, wire.Rep
 		return nil, wire.Reply{}, err
 	}
 	return st, reply, nil
+}
+
+// openStream closes a session that can't open any: whoever tries again gets another one.
+func openStream(session *yamux.Session) (*yamux.Stream, error) {
+	y, err := session.OpenStream()
+	if err == nil {
+		return y, nil
+	}
+	if !errors.Is(err, yamux.ErrConnectionWriteTimeout) { // that one may be frozen
+		_ = session.Close()
+	}
+	return nil, lost(err)
 }
 
 func (s *stream) request(ctx context.Context, req wire.Request) (reply wire.Reply, err error) {

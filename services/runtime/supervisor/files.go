@@ -105,9 +105,9 @@ func (f *Files) Write(ctx context.Context, path string, mode uint32, r io.Reader
 	if err != nil {
 		return FileInfo{}, err
 	}
-	y, err := session.OpenStream()
+	y, err := openStream(session)
 	if err != nil {
-		return FileInfo{}, lost(err)
+		return FileInfo{}, err
 	}
 	st := &stream{y, wire.NewReader(y)}
 	defer st.Close()

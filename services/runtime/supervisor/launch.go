@@ -59,6 +59,13 @@ func (l Launch) LimitPIDs(limit int64) Launch {
 	return l
 }
 
+// LimitMemory tells process 1 how much memory the sandbox has in all: an eighth of it, and at most 64 MiB,
+// is what kept output may take up.
+func (l Launch) LimitMemory(bytes int64) Launch {
+	l.Args = append(slices.Clone(l.Args), fmt.Sprintf("-rings=%d", min(bytes/8, 64<<20)))
+	return l
+}
+
 // DefaultForwards are the mesh and Vault, where the environment of every payload says they are.
 func DefaultForwards() []Forward {
 	return []Forward{{"nats", "127.0.0.1:4222"}, {"vault", "127.0.0.1:8200"}}

@@ -26,10 +26,10 @@ func (p *process) follow(stream net.Conn, frames *wire.Reader, at wire.Offsets, 
 		defer close(readerDone)
 		p.readAcks(r, frames)
 	}()
-	p.send(r, stream)
+	err := p.send(r, stream)
 	_ = stream.Close()
 	<-readerDone
-	p.leave(r, lost())
+	p.leave(r, err != nil || lost())
 }
 
 func (p *process) join(r *reader) {
@@ -110,7 +110,7 @@ func (p *process) ack(r *reader, at wire.Offsets) {
 }
 
 // send writes frames until the exit was sent or the stream is closed.
-func (p *process) send(r *reader, stream io.Writer) {
+func (p *process) send(r *reader, stream io.Writer) error {
 	last := wire.Stderr
 	for {
 		frame, exit := p.nextFrame(r, &last)
@@ -119,13 +119,12 @@ func (p *process) send(r *reader, stream io.Writer) {
 			_, err := stream.Write((*frame)[:frameLen(*frame)])
 			chunks.Put(frame)
 			if err != nil {
-				return
+				return err
 			}
 		case exit != nil:
-			_ = wire.WriteMessage(stream, wire.TypeExit, exit)
-			return
+			return wire.WriteMessage(stream, wire.TypeExit, exit)
 		default:
-			return
+			return nil
 		}
 	}
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/weftmesh/weft/services/runtime/supervisor/wire"
 )
 
-// asUser runs f with the filesystem permissions of id: on one thread, whose groups and filesystem
+// asUser runs f with the filesystem permissions of id: on one thread, whose groups and effective
 // ids are changed and then changed back. Only what f opens, makes or looks at is decided by them; a
 // descriptor that it leaves works anywhere. f must not start goroutines that touch files, must not call block,
 // and must not block for long.
 //
-// The payload's user gains no hold over that thread: signals and tracing look at the real,
-// effective and saved ids, which stay.
+// The payload's user gains no hold over that thread: signals and tracing ask for the real and the saved
+// id, too, and these stay.
 func asUser(id wire.Identity, f func() error) (err error) {
 	block(func() {
 		result := make(chan error, 1)
@@ -36,6 +36,8 @@ func asUser(id wire.Identity, f func() error) (err error) {
 				err = fmt.Errorf("take the ids %d:%d: %w", id.UID, id.GID, err)
 			}
 			restored = become(ownIdentity) == nil
+			// A change of ids resets this to what fs.suid_dumpable of the machine says.
+			_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 			result <- err
 		}()
 		err = <-result
@@ -53,24 +55,35 @@ var ownIdentity = func() wire.Identity {
 	return id
 }()
 
-// become changes this thread only, which the library calls of the same names would not.
+// become changes this thread only, which the library calls of the same names would not. The
+// effective ids decide about files; the real and saved ones stay, and bring back process 1's own. setfsuid would
+// do it too, but gVisor has none.
 func become(id wire.Identity) error {
-	var groups unsafe.Pointer
-	if len(id.Groups) > 0 {
-		groups = unsafe.Pointer(&id.Groups[0])
+	const keep = ^uintptr(0)
+	call := func(trap, a, b, c uintptr) error {
+		if _, _, e := unix.RawSyscall(trap, a, b, c); e != 0 {
+			return e
+		}
+		return nil
 	}
-	if _, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(id.Groups)), uintptr(groups), 0); e != 0 {
-		return e
+	groups := id.Groups
+	if len(groups) == 0 {
+		groups = []uint32{id.GID} // for a valid pointer; none of it is read
 	}
-	runtime.KeepAlive(id.Groups)
-	// These two report nothing; asking again with an id that can't be gives what is set.
-	const ask = ^uintptr(0)
-	_, _, _ = unix.RawSyscall(unix.SYS_SETFSGID, uintptr(id.GID), 0, 0)
-	_, _, _ = unix.RawSyscall(unix.SYS_SETFSUID, uintptr(id.UID), 0, 0)
-	gid, _, _ := unix.RawSyscall(unix.SYS_SETFSGID, ask, 0, 0)
-	uid, _, _ := unix.RawSyscall(unix.SYS_SETFSUID, ask, 0, 0)
-	if uint32(gid) != id.GID || uint32(uid) != id.UID {
-		return unix.EPERM
+	setGroups := func() error {
+		return call(unix.SYS_SETGROUPS, uintptr(len(id.Groups)), uintptr(unsafe.Pointer(&groups[0])), 0)
 	}
+	setGID := func() error { return call(unix.SYS_SETRESGID, keep, uintptr(id.GID), keep) }
+	setUID := func() error { return call(unix.SYS_SETRESUID, keep, uintptr(id.UID), keep) }
+	steps := []func() error{setGroups, setGID, setUID}
+	if id.UID == ownIdentity.UID { // the way back: the capabilities for the rest come with the uid
+		steps = []func() error{setUID, setGID, setGroups}
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	runtime.KeepAlive(groups)
 	return nil
 }

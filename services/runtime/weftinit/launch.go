@@ -64,6 +64,8 @@ func (p *process) launch() error {
 	for i, f := range io.outputs {
 		go p.pump(f, wire.Stream(i+1))
 	}
+	// What was only for the start may be large, and is not kept.
+	p.spec.Argv, p.spec.Env = clipArgs(p.spec.Argv), nil
 	go p.supervise()
 	return nil
 }

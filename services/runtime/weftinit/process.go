@@ -66,6 +66,7 @@ func newProcess(s *supervisor, spec wire.ProcessSpec) *process {
 // fail ends a process that never ran with a code of its own.
 func (p *process) fail(code int, message string) {
 	now := time.Now()
+	p.spec.Argv, p.spec.Env = clipArgs(p.spec.Argv), nil
 	p.finish(wire.Exit{Code: code, Reason: wire.ReasonFailed, Message: message, Start: now, End: now})
 }
 
@@ -151,7 +152,7 @@ func (p *process) info() wire.ProcessInfo {
 	defer p.mu.Unlock()
 	i := wire.ProcessInfo{
 		ID: p.spec.ID, PID: p.pid, UID: p.spec.Identity.UID, PTY: p.spec.PTY != nil,
-		Argv: clipArgs(p.spec.Argv), Output: p.spec.Output, Labels: p.spec.Labels, Start: p.begin, Exit: p.exit,
+		Argv: p.spec.Argv, Output: p.spec.Output, Labels: p.spec.Labels, Start: p.begin, Exit: p.exit,
 		Oldest: wire.Offsets{Stdout: p.rings[0].oldest, Stderr: p.rings[1].oldest},
 		End:    wire.Offsets{Stdout: p.rings[0].end, Stderr: p.rings[1].end},
 		Acked:  p.acked,

@@ -21,12 +21,13 @@ type tags struct {
 
 var errNoTag = errors.New("all tree tags are in use")
 
-// newTags are on only in a process-id namespace of our own whose group ids cover the range: elsewhere the
-// ids may be somebody else's.
+// newTags are on only in a process-id namespace of our own whose group ids cover the range, and whose
+// /proc shows them: elsewhere the ids may be somebody else's.
 func newTags() *tags {
 	t := &tags{next: wire.TagCount}
 	gidMap, err := os.ReadFile("/proc/self/gid_map")
-	if err != nil || os.Getpid() != 1 {
+	self, ok := readProcess(os.Getpid())
+	if err != nil || os.Getpid() != 1 || !ok || !self.showsGroups {
 		return t
 	}
 	for line := range bytes.Lines(gidMap) {

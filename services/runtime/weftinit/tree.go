@@ -258,6 +258,7 @@ type processStat struct {
 	pid, parent, session int
 	zombie               bool
 	start                uint64 // in ticks since boot: with the pid it names one process for good
+	showsGroups          bool   // gVisor does not
 	groups               []byte // as in /proc: ids with spaces between and after
 	userTicks, sysTicks  uint64
 	rssPages             int64
@@ -324,7 +325,7 @@ func readProcess(pid int) (p processStat, ok bool) {
 		return p, false
 	}
 	if _, rest, ok := bytes.Cut(status, []byte("\nGroups:")); ok {
-		p.groups, _, _ = bytes.Cut(rest, []byte("\n"))
+		p.groups, _, p.showsGroups = bytes.Cut(rest, []byte("\n"))
 	}
 	return p, true
 }

@@ -82,6 +82,12 @@ func main() {
 			}
 			time.Sleep(time.Millisecond)
 		}
+	case "eat": // MiB of memory, and keep them
+		b := make([]byte, num(args[0])<<20)
+		for i := 0; i < len(b); i += 4096 {
+			b[i] = 1
+		}
+		time.Sleep(time.Hour)
 	case "socket": // speaks on the node's socket as process 1 would, without the key
 		c, err := net.Dial("unix", args[0])
 		if err != nil {
