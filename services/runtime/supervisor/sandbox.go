@@ -67,8 +67,12 @@ func (s *Sandbox) connected(ctx context.Context) (*yamux.Session, error) {
 		s.mu.Lock()
 		session, changed := s.session, s.changed
 		s.mu.Unlock()
-		if session != nil && !session.IsClosed() {
-			return session, nil
+		if session != nil {
+			if !session.IsClosed() {
+				return session, nil
+			}
+			s.drop(session) // sooner than its own goroutine gets to it
+			continue
 		}
 		select {
 		case <-changed:
@@ -77,16 +81,7 @@ func (s *Sandbox) connected(ctx context.Context) (*yamux.Session, error) {
 		case <-ctx.Done():
 			return nil, fault.Wrap(ctx.Err(), fault.CodeOf(ctx.Err()), "sandbox %s did not answer in time", s.id)
 		}
-		// A dead session is replaced by nil at once, so this does not spin.
 	}
-}
-
-func (s *Sandbox) setSession(session *yamux.Session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.session = session
-	close(s.changed)
-	s.changed = make(chan struct{})
 }
 
 // replace makes session the current one and gives the one before.
@@ -94,20 +89,24 @@ func (s *Sandbox) replace(session *yamux.Session) *yamux.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.session
-	s.session = session
-	close(s.changed)
-	s.changed = make(chan struct{})
+	s.set(session)
 	return old
 }
 
 // drop takes a session away that ended, if it still is the current one.
 func (s *Sandbox) drop(session *yamux.Session) {
 	s.mu.Lock()
-	mine := s.session == session
-	s.mu.Unlock()
-	if mine {
-		s.setSession(nil)
+	defer s.mu.Unlock()
+	if s.session == session {
+		s.set(nil)
 	}
+}
+
+// set wakes all who wait for a session. The mutex is held.
+func (s *Sandbox) set(session *yamux.Session) {
+	s.session = session
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
 func (s *Sandbox) close() {
