@@ -92,15 +92,15 @@ func eventsConsumer(by mesh.Caller, req workspace.EventsRequest) (jetstream.Orde
 	if ws == schemas.NoWorkspace {
 		ws = "*"
 	}
+	for what, names := range map[string][]string{"entity": req.Entities, "id": req.IDs} {
+		for _, n := range names {
+			if err := invalid(schemas.CheckName(what, n)); err != nil {
+				return cfg, err
+			}
+		}
+	}
 	for _, e := range orAny(req.Entities) {
 		for _, id := range orAny(req.IDs) {
-			for what, n := range map[string]string{"entity": e, "id": id} {
-				if n != "*" {
-					if err := invalid(schemas.CheckName(what, n)); err != nil {
-						return cfg, err
-					}
-				}
-			}
 			cfg.FilterSubjects = append(cfg.FilterSubjects, schemas.Prefix+"evt."+by.Tenant+"."+ws+"."+e+"."+id)
 		}
 	}

@@ -18,6 +18,9 @@ import (
 // outputQuiet is how long after the end of an attempt its last output may still come.
 const outputQuiet = time.Second
 
+// appearWithin is how long a follower waits for a task that has no record yet.
+const appearWithin = 5 * time.Second
+
 // TaskOutput replays the output of an attempt from the offsets asked for and with Follow goes on until
 // the attempt has ended. It reads the tenant's output stream; what that no longer has it asks of the
 // node's spool; what neither has is told as a gap. The last chunk has End set.
@@ -35,11 +38,10 @@ func (s *Service) TaskOutput(ctx context.Context, by mesh.Caller, req workspace.
 		ctx, cancel = context.WithTimeout(ctx, s.cfg.FollowLimit)
 		defer cancel()
 	}
-	t, err := s.attemptToRead(ctx, v, k, &req)
-	if err != nil || req.Attempt == 0 {
+	if err := s.attemptToRead(ctx, v, k, &req); err != nil || req.Attempt == 0 {
 		return errors.Join(err, send(workspace.OutputChunk{End: true}))
 	}
-	o := &outputReader{s: s, v: v, k: k, req: req, send: send, next: map[string]int64{}, node: nodeOf(t, req.Attempt)}
+	o := &outputReader{s: s, v: v, k: k, req: req, send: send, next: map[string]int64{}}
 	for name, off := range req.Offsets {
 		o.next[name] = off
 	}
@@ -52,27 +54,37 @@ func (s *Service) TaskOutput(ctx context.Context, by mesh.Caller, req workspace.
 	return send(workspace.OutputChunk{Attempt: req.Attempt, End: true})
 }
 
-// attemptToRead sets req.Attempt: as asked for, else the current or last. With Follow it waits for the first.
-func (s *Service) attemptToRead(ctx context.Context, v *view, k records.Key, req *workspace.OutputRequest) (*workspace.Task, error) {
+// attemptToRead sets req.Attempt: as asked for, else the current or last. With Follow it waits for the
+// first, and a few seconds for the task itself, which may have been submitted just now.
+func (s *Service) attemptToRead(ctx context.Context, v *view, k records.Key, req *workspace.OutputRequest) error {
+	appear, cancel := context.WithTimeout(ctx, appearWithin)
+	defer cancel()
 	for {
 		changed := v.next()
 		r, err := get(ctx, s.stores.tasks, k)
+		if fault.Is(err, fault.NotFound) && req.Follow && appear.Err() == nil {
+			select {
+			case <-appear.Done():
+			case <-changed:
+			}
+			continue
+		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		t := &r.Value
 		switch {
 		case req.Attempt < 0 || req.Attempt > t.Attempt.Number:
-			return nil, fault.New(fault.NotFound, "task %s has no attempt %d", k.ID, req.Attempt)
+			return fault.New(fault.NotFound, "task %s has no attempt %d", k.ID, req.Attempt)
 		case req.Attempt > 0:
-			return t, nil
+			return nil
 		case t.Attempt.Number > 0 || t.State.Final() || !req.Follow:
 			req.Attempt = t.Attempt.Number
-			return t, nil
+			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return t, nil
+			return nil
 		case <-changed:
 		}
 	}
@@ -98,7 +110,6 @@ type outputReader struct {
 	req  workspace.OutputRequest
 	send func(workspace.OutputChunk) error
 	next map[string]int64 // the next offset of each stream
-	node string
 }
 
 // stream replays the output stream, and with Follow goes on until the attempt has ended and nothing more came.
@@ -199,14 +210,19 @@ func (o *outputReader) chunk(ctx context.Context, c workspace.OutputChunk) error
 
 // fill asks the node for what it has from here on. A node that does not answer leaves the gap.
 func (o *outputReader) fill(ctx context.Context) error {
-	if o.node == "" {
+	r, err := get(ctx, o.s.stores.tasks, o.k)
+	if err != nil {
+		return nil // removed in the meantime: nobody has more
+	}
+	node := nodeOf(&r.Value, o.req.Attempt)
+	if node == "" {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	req := workspace.OutputRequest{Task: o.k.ID, Attempt: o.req.Attempt, Offsets: o.next}
 	var failed error
-	err := o.s.calls.Output(ctx, o.node, req, func(c workspace.OutputChunk) error {
+	err = o.s.calls.Output(ctx, node, req, func(c workspace.OutputChunk) error {
 		if c.End {
 			return nil
 		}
@@ -228,7 +244,7 @@ func (o *outputReader) fill(ctx context.Context) error {
 		return failed
 	}
 	if err != nil {
-		o.s.log.Debug("no spooled output from the node", "node", o.node, "task", o.k.ID, "err", err)
+		o.s.log.Debug("no spooled output from the node", "node", node, "task", o.k.ID, "err", err)
 	}
 	return nil
 }
