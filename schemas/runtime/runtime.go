@@ -2,7 +2,11 @@
 // operations on one sandbox on the sbx plane.
 package runtime
 
-import "github.com/weftmesh/weft/schemas/workspace"
+import (
+	"time"
+
+	"github.com/weftmesh/weft/schemas/workspace"
+)
 
 // Operations of the manager on a node, on the node plane.
 const (
@@ -61,6 +65,8 @@ type ExecResult struct {
 	Exit    workspace.Exit `json:"exit"`
 	CPUMS   int64          `json:"cpu_ms"`
 	MaxRSS  int64          `json:"max_rss_bytes"`
+	// Message says why a command could not be started at all (exit code 126 or 127).
+	Message string `json:"message,omitempty"`
 }
 
 // SignalRequest sends a signal by name (SIGTERM …) to a process's whole group.
@@ -80,6 +86,18 @@ type ResizeRequest struct {
 type FileRequest struct {
 	Path string `json:"path"` // absolute
 	Mode uint32 `json:"mode,omitempty"`
+}
+
+// FileInfo is the last word of a read or write stream: the file as it is now.
+type FileInfo struct {
+	Size    int64     `json:"size"`
+	Mode    uint32    `json:"mode"` // permission bits
+	ModTime time.Time `json:"mod_time"`
+}
+
+// Drain has a node take nothing new; with Undo it takes work again. What it runs goes on.
+type Drain struct {
+	Undo bool `json:"undo,omitempty"`
 }
 
 // Inspect is what a sandbox is, in full.

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -50,6 +51,12 @@ func (s *Sandbox) ID() string { return s.spec.ID }
 // Spec it was made with, resources resolved.
 func (s *Sandbox) Spec() Spec { return s.spec }
 
+// Labels are those of its container.
+func (s *Sandbox) Labels() map[string]string {
+	l, _ := s.spec.labels(s.node.owner, s.ids) // it was made with them
+	return l
+}
+
 // Supervisor is the channel to its process 1.
 func (s *Sandbox) Supervisor() *supervisor.Sandbox { return s.channel }
 
@@ -73,6 +80,21 @@ func Payload() supervisor.Identity {
 func (s *Sandbox) Rlimits() []supervisor.Rlimit {
 	pids := uint64(s.spec.Resources.PIDs)
 	return []supervisor.Rlimit{{Name: "nproc", Soft: pids, Hard: pids}}
+}
+
+// ImageEnv is the environment that the image wants for what runs in it.
+func (s *Sandbox) ImageEnv(ctx context.Context) (map[string]string, error) {
+	image, err := s.node.engine.Image(ctx, s.spec.Image)
+	if err != nil {
+		return nil, err
+	}
+	env := map[string]string{}
+	for _, v := range image.Config.Env {
+		if name, value, ok := strings.Cut(v, "="); ok {
+			env[name] = value
+		}
+	}
+	return env, nil
 }
 
 // MountWorkspace mounts what the filesystem service prepared at /workspace, where the sandbox sees it

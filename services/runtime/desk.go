@@ -1,0 +1,371 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"io"
+	"path"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weftmesh/weft/pkg/fault"
+	"github.com/weftmesh/weft/pkg/mesh"
+	"github.com/weftmesh/weft/pkg/mesh/stream"
+	"github.com/weftmesh/weft/schemas/runtime"
+	"github.com/weftmesh/weft/schemas/workspace"
+	"github.com/weftmesh/weft/services/runtime/sandbox"
+	"github.com/weftmesh/weft/services/runtime/supervisor"
+)
+
+// desk serves the operations on one sandbox, of an attempt or standing alone, on the sbx plane.
+type desk struct {
+	s      *Service
+	box    *sandbox.Sandbox
+	run    *workspace.RunSpec
+	env    []string
+	served *mesh.Served
+
+	mu     sync.Mutex
+	procs  map[string]*supervisor.Process // those of Exec that run
+	active int                            // operations under way
+	last   time.Time                      // when the last one ended
+}
+
+// operationTimeout bounds the operations that are no streams.
+const operationTimeout = 10 * time.Second
+
+// openDesk begins to serve.
+func (s *Service) openDesk(box *sandbox.Sandbox, run *workspace.RunSpec, env []string) (*desk, error) {
+	d := &desk{s: s, box: box, run: run, env: env, procs: map[string]*supervisor.Process{}, last: s.cfg.Clock()}
+	if s.cfg.Mesh == nil {
+		return d, nil
+	}
+	c, spec := s.cfg.Mesh, box.Spec()
+	var err error
+	d.served, err = c.ServeSandbox(spec.Tenant, spec.Workspace, spec.ID,
+		stream.Op(c, runtime.OpExec, d.Exec),
+		stream.Op(c, runtime.OpRead, d.Read),
+		stream.Op(c, runtime.OpWrite, d.Write),
+		mesh.Op(runtime.OpSignal, operationTimeout, d.Signal),
+		mesh.Op(runtime.OpResize, operationTimeout, d.Resize),
+		mesh.Op(runtime.OpInspect, operationTimeout, d.Inspect),
+	)
+	return d, err
+}
+
+func (d *desk) close() {
+	if d != nil && d.served != nil {
+		d.served.Stop()
+	}
+}
+
+// use counts an operation as activity until it ends.
+func (d *desk) use() func() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.active++
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.active--
+		d.last = d.s.cfg.Clock()
+	}
+}
+
+// idleFor is how long nobody has used the sandbox.
+func (d *desk) idleFor(now time.Time) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.active > 0 {
+		return 0
+	}
+	return now.Sub(d.last)
+}
+
+// Exec runs a process as the sandbox's payload. Its streams are the channels stdin, stdout and stderr; resize and
+// signal come as control messages. The process ends when its caller is gone.
+func (d *desk) Exec(ctx context.Context, _ mesh.Caller, req runtime.ExecRequest, s *stream.Session) (runtime.ExecResult, error) {
+	defer d.use()()
+	spec, err := d.process(req)
+	if err != nil {
+		return runtime.ExecResult{}, err
+	}
+	alive, stop := until(ctx, d.box.Gone(), errGone)
+	defer stop()
+	p, err := d.box.Supervisor().Start(alive, spec)
+	if err != nil {
+		return runtime.ExecResult{}, d.failed(alive, err)
+	}
+	d.enter(p)
+	defer d.leave(p)
+	if err := s.Send(stream.Started, runtime.Process{ID: p.ID(), Argv: req.Argv, PID: p.PID(), Running: true}); err != nil {
+		return runtime.ExecResult{}, err
+	}
+	x := &execution{p: p, s: s}
+	x.begin(alive, req.Stdin || req.PTY)
+	exit, err := x.output(alive)
+	x.end()
+	if err != nil {
+		return runtime.ExecResult{}, d.failed(alive, err)
+	}
+	out := &workspace.Exit{Code: exit.Code, Signal: exit.Signal, Reason: execReason(exit.Reason)}
+	if exit.Code != 0 && out.Reason == reasonSignal && exit.Signal == "SIGKILL" && d.box.OutOfMemory() {
+		out.Reason = reasonOOM
+	}
+	return runtime.ExecResult{Process: p.ID(), Exit: *out, CPUMS: (exit.UserCPU + exit.SystemCPU).Milliseconds(), MaxRSS: exit.MaxRSS, Message: exit.Message}, nil
+}
+
+// failed says why an operation could not go on.
+func (d *desk) failed(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), errGone) {
+		return fault.Wrap(err, fault.Unavailable, "the sandbox has ended")
+	}
+	return err
+}
+
+func (d *desk) enter(p *supervisor.Process) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.procs[p.ID()] = p
+}
+
+// leave ends a process whose caller is gone, and lets the supervisor forget it.
+func (d *desk) leave(p *supervisor.Process) {
+	d.mu.Lock()
+	delete(d.procs, p.ID())
+	d.mu.Unlock()
+	d.s.work.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), operationTimeout)
+		defer cancel()
+		ctx, stop := until(ctx, d.box.Gone(), errGone)
+		defer stop()
+		if err := p.Forget(ctx); fault.Is(err, fault.Conflict) { // it still runs
+			_ = p.Stop(ctx, time.Second)
+			_ = p.Forget(ctx)
+		}
+		_ = p.Close()
+	})
+}
+
+// process says what is to be run.
+func (d *desk) process(req runtime.ExecRequest) (supervisor.ProcessSpec, error) {
+	spec := supervisor.ProcessSpec{Argv: supervisor.Texts(req.Argv...), Env: supervisor.Texts(d.env...), Dir: supervisor.Text(workdir(d.run)),
+		Identity: sandbox.Payload(), Rlimits: d.box.Rlimits(), Stdin: req.Stdin, Timeout: time.Duration(req.TimeoutMS) * time.Millisecond, KillLeftovers: true}
+	if len(req.Argv) == 0 || req.TimeoutMS < 0 {
+		return spec, fault.New(fault.Invalid, `"argv" names a command, and "timeout_ms" is not negative`)
+	}
+	for name, v := range req.Env {
+		spec.Env = append(spec.Env, supervisor.Text(name+"="+v)) // the last one of a name counts
+	}
+	if req.Workdir != "" {
+		spec.Dir = supervisor.Text(req.Workdir)
+	}
+	if req.PTY {
+		spec.PTY = &supervisor.Size{Rows: req.Rows, Cols: req.Cols}
+	}
+	return spec, nil
+}
+
+func execReason(r supervisor.Reason) string {
+	switch r {
+	case supervisor.ReasonSignaled:
+		return reasonSignal
+	case supervisor.ReasonTimeout:
+		return reasonTimeout
+	case supervisor.ReasonKilled:
+		return reasonCancelled
+	case supervisor.ReasonFailed:
+		return reasonStartFailed
+	}
+	return reasonExited
+}
+
+// execution carries a process's streams over a session.
+type execution struct {
+	p       *supervisor.Process
+	s       *stream.Session
+	cancel  context.CancelFunc
+	helpers sync.WaitGroup
+}
+
+// begin carries what the caller sends.
+func (x *execution) begin(ctx context.Context, stdin bool) {
+	ctx, x.cancel = context.WithCancel(ctx)
+	x.helpers.Go(func() { x.control(ctx) })
+	if stdin {
+		x.helpers.Go(func() { x.input(ctx) })
+	}
+}
+
+func (x *execution) end() {
+	x.cancel()
+	_ = x.s.Channel(stream.Stdin).CloseRead() // wakes the reader of it
+	x.helpers.Wait()
+}
+
+func (x *execution) input(ctx context.Context) {
+	in := x.s.Channel(stream.Stdin)
+	b := make([]byte, 32<<10)
+	for {
+		n, err := in.Read(b)
+		if n > 0 {
+			if werr := x.p.WriteStdin(ctx, b[:n]); werr != nil {
+				return // the process has ended, or closed it
+			}
+		}
+		if err != nil {
+			if errors.Is(err, io.EOF) && ctx.Err() == nil {
+				_ = x.p.CloseStdin(ctx)
+			}
+			return
+		}
+	}
+}
+
+func (x *execution) control(ctx context.Context) {
+	for {
+		m, err := x.s.Receive(ctx)
+		if err != nil {
+			return
+		}
+		switch m.Type {
+		case stream.Resize:
+			if r, err := mesh.Decode[runtime.ResizeRequest](m.Value); err == nil {
+				_ = x.p.Resize(ctx, supervisor.Size{Rows: r.Rows, Cols: r.Cols})
+			}
+		case stream.Signal:
+			if r, err := mesh.Decode[runtime.SignalRequest](m.Value); err == nil {
+				if sig, err := signalNamed(r.Signal); err == nil {
+					_ = x.p.Signal(ctx, sig, supervisor.TargetGroup)
+				}
+			}
+		}
+	}
+}
+
+// output carries what the process writes, until it has ended.
+func (x *execution) output(ctx context.Context) (supervisor.Exit, error) {
+	out := map[supervisor.Stream]io.Writer{supervisor.Stdout: x.s.Channel(stream.Stdout), supervisor.Stderr: x.s.Channel(stream.Stderr)}
+	for {
+		ev, err := x.p.Next(ctx)
+		if err != nil {
+			return supervisor.Exit{}, err
+		}
+		if ev.Exit != nil {
+			return *ev.Exit, nil
+		}
+		if _, err := out[ev.Stream].Write(ev.Data); err != nil && !errors.Is(err, io.ErrClosedPipe) {
+			return supervisor.Exit{}, err
+		}
+	}
+}
+
+// signalNamed knows SIGTERM, TERM and the others by name.
+func signalNamed(name string) (syscall.Signal, error) {
+	if len(name) < 3 || name[:3] != "SIG" {
+		name = "SIG" + name
+	}
+	if sig := unix.SignalNum(name); sig != 0 {
+		return sig, nil
+	}
+	return 0, fault.New(fault.Invalid, "there is no signal %.20q", name)
+}
+
+// Signal sends a signal to the whole group of a process that was started here.
+func (d *desk) Signal(ctx context.Context, _ mesh.Caller, req runtime.SignalRequest) (workspace.Empty, error) {
+	sig, err := signalNamed(req.Signal)
+	if err != nil {
+		return workspace.Empty{}, err
+	}
+	return d.with(ctx, req.Process, func(p *supervisor.Process) error { return p.Signal(ctx, sig, supervisor.TargetGroup) })
+}
+
+// Resize sets the size of a process's terminal.
+func (d *desk) Resize(ctx context.Context, _ mesh.Caller, req runtime.ResizeRequest) (workspace.Empty, error) {
+	return d.with(ctx, req.Process, func(p *supervisor.Process) error {
+		return p.Resize(ctx, supervisor.Size{Rows: req.Rows, Cols: req.Cols})
+	})
+}
+
+// with finds a process that was started here and still runs.
+func (d *desk) with(_ context.Context, id string, do func(*supervisor.Process) error) (workspace.Empty, error) {
+	defer d.use()()
+	d.mu.Lock()
+	p := d.procs[id]
+	d.mu.Unlock()
+	if p == nil {
+		return workspace.Empty{}, fault.New(fault.NotFound, "no process %.40q was started here, or it has ended", id)
+	}
+	return workspace.Empty{}, do(p)
+}
+
+// Read sends a file's bytes over the channel data. Paths are seen from inside, with the payload's permissions.
+func (d *desk) Read(ctx context.Context, _ mesh.Caller, req runtime.FileRequest, s *stream.Session) (runtime.FileInfo, error) {
+	defer d.use()()
+	if err := absolute(req.Path); err != nil {
+		return runtime.FileInfo{}, err
+	}
+	r, info, err := d.box.Supervisor().Files(sandbox.Payload()).Read(ctx, req.Path, 0, -1)
+	if err != nil {
+		return runtime.FileInfo{}, err
+	}
+	defer r.Close()
+	if _, err := io.Copy(s.Channel(stream.Data), r); err != nil {
+		return runtime.FileInfo{}, err
+	}
+	return fileInfo(info), nil
+}
+
+// Write replaces a file by the bytes that come over the channel data, whole or not at all.
+func (d *desk) Write(ctx context.Context, _ mesh.Caller, req runtime.FileRequest, s *stream.Session) (runtime.FileInfo, error) {
+	defer d.use()()
+	if err := absolute(req.Path); err != nil {
+		return runtime.FileInfo{}, err
+	}
+	mode := req.Mode & 0o7777
+	if mode == 0 {
+		mode = 0o644
+	}
+	info, err := d.box.Supervisor().Files(sandbox.Payload()).Write(ctx, req.Path, mode, s.Channel(stream.Data))
+	return fileInfo(info), err
+}
+
+func absolute(p string) error {
+	if !path.IsAbs(p) {
+		return fault.New(fault.Invalid, "path %.200q must be absolute", p)
+	}
+	return nil
+}
+
+func fileInfo(i supervisor.FileInfo) runtime.FileInfo {
+	return runtime.FileInfo{Size: i.Size, Mode: i.Mode, ModTime: i.ModTime}
+}
+
+// Inspect tells what the sandbox is and uses.
+func (d *desk) Inspect(ctx context.Context, _ mesh.Caller, _ workspace.Empty) (runtime.Inspect, error) {
+	spec := d.box.Spec()
+	out := runtime.Inspect{ID: spec.ID, Level: spec.Level, Image: spec.Image, Labels: d.box.Labels()}
+	u, err := d.box.Stats()
+	if err != nil {
+		return out, err
+	}
+	out.PIDs, out.Memory, out.CPUMS = u.PIDs, u.Memory, u.CPU.Milliseconds()
+	list, err := d.box.Supervisor().List(ctx)
+	if err != nil {
+		return out, err
+	}
+	for _, p := range list {
+		i := runtime.Process{ID: p.ID, PID: p.PID, Running: p.Exit == nil}
+		for _, arg := range p.Argv {
+			i.Argv = append(i.Argv, string(arg))
+		}
+		if e := p.Exit; e != nil {
+			i.Exit = &workspace.Exit{Code: e.Code, Signal: e.Signal, Reason: execReason(e.Reason)}
+		}
+		out.Processes = append(out.Processes, i)
+	}
+	return out, nil
+}

@@ -1,0 +1,34 @@
+// Package runtime is one node of the mesh: it runs attempts and interactive sandboxes on containerd.
+//
+// # What it owns
+//
+// The sandboxes of its machine (package sandbox), the spooled output of attempts, and a journal of how
+// far each attempt has come. It owns no record: what the mesh knows of an attempt it writes through
+// the workspace-manager, fenced by the attempt's number.
+//
+// # What comes in, what goes out
+//
+//	queue.<pool or node>.*                     pulled, only while there is room
+//	node.<node>.<caller>.{sandbox-create, sandbox-kill, output, drain}
+//	sbx.<tenant>.<workspace>.<sandbox>.<principal>.{exec, signal, resize, read, write, inspect}
+//	int.<node>.workspace-manager.{claim, renew, progress, finish, heartbeat, sandbox-ended}
+//	int.<node>.filesystem.{prepare, merge, discard, held}
+//	int.<node>.secrets.{issue, renew, revoke}
+//	out.<tenant>.<workspace>.<task>.<attempt>  live output, republished from the spool where it was not acknowledged
+//
+// # The way of an attempt
+//
+//	claiming → claimed → starting → running → exited → merged → revoked → finished → (gone)
+//
+// Each arrow is a record in the journal, flushed to disk before the next step begins, and each step can
+// be done again. A node that was killed anywhere reads the journal, finds the sandboxes that still
+// run, and goes on; a command is started once per attempt: where it may have been started and its
+// sandbox is gone, the attempt ends with a fault and the manager makes a new one. What the journal does
+// not know is removed.
+//
+// # Fencing
+//
+// All claims are renewed in one request. A node that can't renew freezes its sandboxes a margin before
+// the claims run out, with the kernel's freezer, and thaws those that are still its own when it can
+// again. Attempts that are lost are ended without finish or merge.
+package runtime

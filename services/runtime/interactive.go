@@ -1,0 +1,367 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weftmesh/weft/pkg/fault"
+	"github.com/weftmesh/weft/schemas"
+	"github.com/weftmesh/weft/schemas/filesystem"
+	"github.com/weftmesh/weft/schemas/runtime"
+	"github.com/weftmesh/weft/schemas/secrets"
+	"github.com/weftmesh/weft/schemas/workspace"
+	"github.com/weftmesh/weft/services/runtime/sandbox"
+)
+
+// boxEntry is an interactive sandbox in the journal. It holds no secret.
+type boxEntry struct {
+	Sandbox   workspace.Sandbox `json:"sandbox"`
+	Running   bool              `json:"running"` // it was complete
+	StartedAt time.Time         `json:"started_at"`
+	Exit      *workspace.Exit   `json:"exit,omitempty"` // it has ended
+	Fault     *workspace.Fault  `json:"fault,omitempty"`
+}
+
+// interactive is a sandbox that stands alone: people and programs run commands in it until its time is
+// over, it is idle, or somebody ends it.
+type interactive struct {
+	s    *Service
+	h    *hold
+	e    boxEntry
+	box  *sandbox.Sandbox
+	gate *gate
+	desk *desk
+	kill chan string   // why it is to be ended
+	done chan struct{} // closed when nothing of it is left, or this process ends
+}
+
+// SandboxCreate makes an interactive sandbox and returns when commands can be run in it. Asked again
+// for one that is there it changes nothing. run lasts as long as the service: the sandbox outlives ctx.
+func (s *Service) SandboxCreate(ctx, run context.Context, req runtime.SandboxCreate) error {
+	b := req.Sandbox
+	if err := errors.Join(schemas.CheckID("sandbox", b.ID), schemas.CheckName("tenant", b.Tenant), schemas.CheckName("workspace", b.Workspace)); err != nil {
+		return fault.New(fault.Invalid, "%v", err)
+	}
+	s.mu.Lock()
+	there := s.serving[b.ID]
+	s.mu.Unlock()
+	if there != nil {
+		return nil
+	}
+	if s.free() <= 0 {
+		return fault.New(fault.Exhausted, "node %s has no room for a sandbox now", s.cfg.Node)
+	}
+	item := workspace.QueueItem{Tenant: b.Tenant, Workspace: b.Workspace, Task: b.ID, Attempt: b.Generation}
+	h, err := newHold(item, b.ID, s.cfg.Clock().Add(time.Minute)) // until the first renewal, which comes at once
+	if err != nil {
+		return err
+	}
+	if err := s.enter(h); err != nil {
+		return err
+	}
+	i := s.interactive(h, boxEntry{Sandbox: b, StartedAt: s.cfg.Clock().UTC()})
+	if err := i.open(ctx); err != nil {
+		i.undo(context.WithoutCancel(ctx))
+		return err
+	}
+	s.work.Go(func() { i.live(run) })
+	return nil
+}
+
+func (s *Service) interactive(h *hold, e boxEntry) *interactive {
+	return &interactive{s: s, h: h, e: e, kill: make(chan string, 1), done: make(chan struct{})}
+}
+
+// place describes what it runs in.
+func (i *interactive) place() *place {
+	b := i.e.Sandbox
+	resources, _ := sandbox.Resolve(b.Run.Resources) // what is wrong with them, Create says
+	return &place{
+		s: i.s, h: i.h, run: b.Run, ref: i.ref(),
+		spec: sandbox.Spec{ID: b.ID, Generation: b.Generation, Tenant: b.Tenant, Workspace: b.Workspace, Principal: b.Principal,
+			Level: b.Run.Level, Image: b.Run.Image, Resources: resources, Files: b.Run.Files != filesNone},
+	}
+}
+
+// ref names its leases. It is no attempt: its fencing number goes with the files only.
+func (i *interactive) ref() secrets.LeaseRef {
+	b := i.e.Sandbox
+	return secrets.LeaseRef{Tenant: b.Tenant, Workspace: b.Workspace, Sandbox: b.ID, Attempt: b.Generation}
+}
+
+// open makes the sandbox and serves it.
+func (i *interactive) open(ctx context.Context) error {
+	if err := i.journal(); err != nil {
+		return err
+	}
+	// The user's JWT comes with the first renewal.
+	select {
+	case i.s.renewNow <- struct{}{}:
+	default:
+	}
+	pl := i.place()
+	box, k, err := pl.make(ctx)
+	i.box = box
+	if err != nil {
+		return err
+	}
+	if err := i.reach(ctx, pl, k); err != nil {
+		return err
+	}
+	i.e.Running = true
+	return i.journal()
+}
+
+// reach opens the ways out of the sandbox and into it.
+func (i *interactive) reach(ctx context.Context, pl *place, k kept) (err error) {
+	if len(i.e.Sandbox.Run.Secrets) > 0 {
+		ref := i.ref()
+		i.h.setLeases(&ref)
+	}
+	if i.gate, err = i.s.openGate(i.box, i.h, &VaultSession{LeaseRef: i.ref(), Principal: i.e.Sandbox.Principal, Issued: k.Issued}); err != nil {
+		return err
+	}
+	env, err := pl.environment(ctx, k, i.box)
+	if err != nil {
+		return err
+	}
+	if i.desk, err = i.s.openDesk(i.box, &i.e.Sandbox.Run, env); err != nil {
+		return err
+	}
+	i.s.mu.Lock()
+	i.s.serving[i.e.Sandbox.ID] = i
+	i.s.mu.Unlock()
+	return nil
+}
+
+func (i *interactive) journal() error { return i.s.boxes.Write(i.e.Sandbox.ID, i.e) }
+
+// resumeBox takes up a sandbox that an earlier process had.
+func (s *Service) resumeBox(ctx context.Context, id string, e boxEntry, deadline time.Time) error {
+	b := e.Sandbox
+	h, err := newHold(workspace.QueueItem{Tenant: b.Tenant, Workspace: b.Workspace, Task: b.ID, Attempt: b.Generation}, id, deadline)
+	if err != nil {
+		return err
+	}
+	if err := s.enter(h); err != nil {
+		return err
+	}
+	i := s.interactive(h, e)
+	box, found := s.node.Get(id)
+	if found {
+		i.box = box
+		if err := h.setBox(ctx, box); err != nil {
+			return err
+		}
+	}
+	if e.Exit == nil && e.Fault == nil {
+		if found && e.Running {
+			if err = i.takeUp(ctx); err == nil {
+				s.work.Go(func() { i.live(ctx) })
+				return nil
+			}
+			s.log.Warn("a sandbox can't be taken up again", "sandbox", id, "error", err)
+		}
+		i.e.Fault = &workspace.Fault{Code: string(fault.Unavailable), Message: "the sandbox ended while its node was away"}
+	}
+	s.work.Go(func() { i.end(ctx); close(i.done) })
+	return nil
+}
+
+func (i *interactive) takeUp(ctx context.Context) error {
+	k, err := recall(i.box, i.h)
+	if err != nil {
+		return err
+	}
+	return i.reach(ctx, i.place(), k)
+}
+
+// live watches over the sandbox until it ends, or ctx does: then it goes on without us.
+func (i *interactive) live(ctx context.Context) {
+	defer close(i.done)
+	defer i.close()
+	run := i.e.Sandbox.Run
+	now := i.s.cfg.Clock()
+	ttl := time.NewTimer(limit(run.TTLMS, 24*time.Hour) - now.Sub(i.e.StartedAt))
+	defer ttl.Stop()
+	idle := limit(run.IdleMS, 24*time.Hour)
+	look := time.NewTicker(max(min(idle/8, time.Second), time.Millisecond))
+	defer look.Stop()
+	for {
+		reason := ""
+		select {
+		case <-ctx.Done():
+			return
+		case <-i.h.lost:
+			i.abandon(ctx)
+			return
+		case <-i.h.stop:
+			reason = reasonCancelled
+		case <-i.box.Gone():
+			i.gone()
+		case <-ttl.C:
+			reason = reasonTimeout
+		case reason = <-i.kill:
+		case <-look.C:
+			if i.desk.idleFor(i.s.cfg.Clock()) < idle {
+				continue
+			}
+			reason = reasonIdle
+		}
+		if reason != "" {
+			i.tell(ctx)
+			i.e.Exit = &workspace.Exit{Code: 137, Signal: "SIGKILL", Reason: reason}
+		}
+		i.end(ctx)
+		return
+	}
+}
+
+func limit(ms int64, otherwise time.Duration) time.Duration {
+	if ms <= 0 {
+		return otherwise
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+// gone notes how the sandbox died by itself.
+func (i *interactive) gone() {
+	if i.box.OutOfMemory() {
+		i.e.Exit = &workspace.Exit{Code: 137, Signal: "SIGKILL", Reason: reasonOOM}
+		return
+	}
+	i.e.Fault = &workspace.Fault{Code: string(fault.Unavailable), Message: "the sandbox ended by itself"}
+}
+
+// tell lets what runs in it end in its own way, for a moment.
+func (i *interactive) tell(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*i.s.cfg.timing.grace)
+	defer cancel()
+	ctx, stop := until(ctx, i.box.Gone(), errGone)
+	defer stop()
+	_ = i.box.Supervisor().KillAll(ctx, i.s.cfg.timing.grace) // what it leaves is killed next
+}
+
+// close ends what is served of it.
+func (i *interactive) close() {
+	i.s.mu.Lock()
+	delete(i.s.serving, i.e.Sandbox.ID)
+	i.s.mu.Unlock()
+	i.desk.close()
+	i.gate.close()
+}
+
+// end saves its files, revokes its leases, reports and destroys it. Each step is insisted on.
+func (i *interactive) end(ctx context.Context) {
+	i.close()
+	a := i.steps()
+	if err := i.journal(); err != nil {
+		a.log.Error("the sandbox's end can't be journaled", "error", err)
+	}
+	if i.box != nil {
+		_ = a.insist(ctx, "stop", i.box.Stop)
+	}
+	if run := i.e.Sandbox.Run; run.Files != filesNone && i.e.Running {
+		_ = a.mayFail(ctx, "merge", func(ctx context.Context) error {
+			_, err := i.s.cfg.Files.Merge(ctx, filesystem.Merge{Tenant: i.h.item.Tenant, Workspace: i.h.item.Workspace, Owner: i.h.item.Task,
+				Attempt: i.h.item.Attempt, Sandbox: i.h.sandbox, Principal: i.e.Sandbox.Principal, Keep: run.Files != filesReadOnly})
+			return err
+		})
+	}
+	i.revoke(ctx, a)
+	i.h.end()
+	_ = a.mayFail(ctx, "report", func(ctx context.Context) error {
+		exit := workspace.Exit{Code: -1, Reason: reasonStartFailed}
+		if i.e.Exit != nil {
+			exit = *i.e.Exit
+		}
+		return i.s.cfg.Manager.SandboxEnded(ctx, runtime.SandboxEnded{Tenant: i.h.item.Tenant, Workspace: i.h.item.Workspace, ID: i.h.sandbox, Exit: exit, Fault: i.e.Fault})
+	})
+	i.remove(ctx, a)
+}
+
+// abandon ends a sandbox that is no longer ours: nothing is saved, nothing is reported.
+func (i *interactive) abandon(ctx context.Context) {
+	a := i.steps()
+	a.log.Warn("the sandbox is lost; it is destroyed", "reason", i.h.stopReason())
+	i.close()
+	i.throwAway(ctx, a)
+}
+
+// undo removes what a create that failed has left.
+func (i *interactive) undo(ctx context.Context) {
+	i.close()
+	i.h.end()
+	i.throwAway(ctx, i.steps())
+}
+
+func (i *interactive) throwAway(ctx context.Context, a *attempt) {
+	if i.box == nil {
+		i.box, _ = i.s.node.Get(i.h.sandbox)
+	}
+	if i.e.Sandbox.Run.Files != filesNone {
+		a.once(ctx, "discard", func(ctx context.Context) error {
+			return i.s.cfg.Files.Discard(ctx, filesystem.Discard{Tenant: i.h.item.Tenant, Workspace: i.h.item.Workspace, Owner: i.h.item.Task,
+				Attempt: i.h.item.Attempt, Sandbox: i.h.sandbox})
+		})
+	}
+	i.revoke(ctx, a)
+	i.remove(ctx, a)
+}
+
+func (i *interactive) revoke(ctx context.Context, a *attempt) {
+	i.h.setLeases(nil)
+	if len(i.e.Sandbox.Run.Secrets) == 0 {
+		return
+	}
+	reason := "ended"
+	if i.e.Exit != nil {
+		reason = i.e.Exit.Reason
+	}
+	_ = a.mayFail(ctx, "revoke", func(ctx context.Context) error {
+		_, err := i.s.cfg.Secrets.Revoke(ctx, secrets.RevokeRequest{LeaseRef: i.ref(), Reason: reason})
+		return err
+	})
+}
+
+func (i *interactive) remove(ctx context.Context, a *attempt) {
+	if i.box != nil {
+		a.destroy(ctx, i.box)
+	}
+	if ctx.Err() != nil {
+		return // the next process goes on
+	}
+	if err := i.s.boxes.Remove(i.h.sandbox); err != nil {
+		a.log.Error("the sandbox's record can't be removed", "error", err)
+	}
+	i.s.leave(i.h)
+}
+
+// steps lends the ways in which an attempt tries again.
+func (i *interactive) steps() *attempt {
+	return &attempt{s: i.s, h: i.h, log: i.s.log.With("sandbox", i.h.sandbox)}
+}
+
+// SandboxKill ends an interactive sandbox, or the sandbox of an attempt, and returns when it has ended. One that is not here is no error.
+func (s *Service) SandboxKill(ctx context.Context, req runtime.SandboxKill) error {
+	s.mu.Lock()
+	i := s.serving[req.ID]
+	s.mu.Unlock()
+	if i == nil {
+		return nil
+	}
+	if req.Reason == "" {
+		req.Reason = reasonCancelled
+	}
+	select {
+	case i.kill <- req.Reason:
+	default: // it is being ended
+	}
+	select {
+	case <-i.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
