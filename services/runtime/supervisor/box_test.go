@@ -3,11 +3,13 @@ package supervisor_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -31,6 +33,7 @@ type box struct {
 	bundle string
 	pids   int64
 	memory int64
+	pinned bool
 }
 
 const (
@@ -47,6 +50,9 @@ func withPIDs(n int64) boxOption { return func(b *box) { b.pids = n } }
 
 // withMemory limits the memory.
 func withMemory(bytes int64) boxOption { return func(b *box) { b.memory = bytes } }
+
+// withPinned makes the user and network namespaces first, as a pair that nothing has set up yet.
+func withPinned() boxOption { return func(b *box) { b.pinned = true } }
 
 func newBox(t testing.TB, opts ...boxOption) *box {
 	t.Helper()
@@ -71,6 +77,9 @@ func newBox(t testing.TB, opts ...boxOption) *box {
 	}
 	spec := b.spec()
 	spec.Linux.Resources = &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &b.pids}, Memory: &specs.LinuxMemory{Limit: &b.memory}}
+	if b.pinned {
+		b.joinPinned(spec)
+	}
 	raw, err := json.Marshal(spec)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(b.bundle, "config.json"), raw, 0o600))
@@ -156,6 +165,28 @@ func (b *box) spec() *specs.Spec {
 				{Type: specs.UTSNamespace}, {Type: specs.MountNamespace}, {Type: specs.UserNamespace},
 			},
 		},
+	}
+}
+
+// joinPinned lets the container join namespaces that a child of the test holds.
+func (b *box) joinPinned(spec *specs.Spec) {
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: firstID, Size: 65536}}
+	holder := exec.Command("/bin/cat")
+	hold, err := holder.StdinPipe()
+	require.NoError(b.t, err)
+	holder.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET, UidMappings: ids, GidMappings: ids, GidMappingsEnableSetgroups: true,
+	}
+	require.NoError(b.t, holder.Start())
+	b.t.Cleanup(func() { _ = hold.Close(); _ = holder.Wait() })
+	spec.Linux.UIDMappings, spec.Linux.GIDMappings = nil, nil
+	for i := range spec.Linux.Namespaces {
+		switch n := &spec.Linux.Namespaces[i]; n.Type {
+		case specs.UserNamespace:
+			n.Path = fmt.Sprintf("/proc/%d/ns/user", holder.Process.Pid)
+		case specs.NetworkNamespace:
+			n.Path = fmt.Sprintf("/proc/%d/ns/net", holder.Process.Pid)
+		}
 	}
 }
 

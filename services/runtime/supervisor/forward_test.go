@@ -93,6 +93,18 @@ func TestForward(t *testing.T) {
 	})
 }
 
+// TestLoopbackIsBroughtUp joins a network namespace in which nobody has done anything yet.
+func TestLoopbackIsBroughtUp(t *testing.T) {
+	b := newBox(t, withPinned())
+	b.SetForwardHandler(shout)
+	res, err := b.Run(within(t, 10*time.Second), command("/payload", "dial", "127.0.0.1:4222"), []byte("up"), 100)
+	require.NoError(t, err)
+	require.Equal(t, "nats:UP", string(res.Stdout))
+	u, err := b.Usage(within(t, 5*time.Second))
+	require.NoError(t, err)
+	t.Logf("weft-init, hardly used: %d KiB resident", u.InitRSS>>10)
+}
+
 func TestDial(t *testing.T) {
 	b := newBox(t)
 	ctx := within(t, 30*time.Second)
