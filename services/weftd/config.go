@@ -46,6 +46,7 @@ type Config struct {
 	Watermark int64
 	CacheDir  string
 	mint      string
+	purge     bool
 }
 
 func (c *Config) has(part string) bool { return slices.Contains(c.Targets, part) }
@@ -80,6 +81,7 @@ func parse(args, env []string, out io.Writer) (*Config, error) {
 	f.DurationVar(&c.Lease, "claim-lease", 10*time.Second, "how long a node holds an attempt without renewing it")
 	f.Int64Var(&c.Watermark, "disk-watermark", 1<<30, "free `bytes` under which a node gets no new work")
 	f.StringVar(&c.mint, "mint-creds", "", "write <service>.creds for every service and -node into `directory`, and stop")
+	f.BoolVar(&c.purge, "purge", false, "end the sandboxes, containerd and OpenBao that run on the data directory without a weftd, and stop; the data stays")
 	err := config.Parse(f, args, env)
 	if err == flag.ErrHelp {
 		fmt.Fprint(out, "weftd runs the services of a Weft mesh.\n\nEvery flag can also stand in the environment (-data-dir as WEFT_DATA_DIR) or in the file of -config.\n\n")

@@ -71,6 +71,9 @@ func run(ctx context.Context, cfg *Config, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if cfg.purge {
+		return purge(ctx, cfg, log, stdout)
+	}
 	if err := os.MkdirAll(cfg.DataDir, 0o711); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "the data directory %s can't be made; choose another with -data-dir", cfg.DataDir)
 	}
