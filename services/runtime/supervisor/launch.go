@@ -52,8 +52,12 @@ func (s *Sandbox) Launch(initBinary string, forwards ...Forward) Launch {
 	}
 }
 
-// LimitPIDs tells process 1 how many processes and threads the sandbox may have in all (its pids
-// cgroup's limit; at least 128 make sense). It keeps some of them for itself: at the limit it could not work.
+// ReservedPIDs are process 1's own; see Launch.LimitPIDs.
+const ReservedPIDs = wire.ReservedPIDs
+
+// LimitPIDs tells process 1 how many processes and threads the sandbox may have in all: its pids
+// cgroup's limit. It keeps ReservedPIDs for itself, since at the limit it could not work, and gives
+// payload an RLIMIT_NPROC of the rest: so for n processes of payload the limit is n + ReservedPIDs.
 func (l Launch) LimitPIDs(limit int64) Launch {
 	l.Args = append(slices.Clone(l.Args), fmt.Sprintf("-pids=%d", limit))
 	return l

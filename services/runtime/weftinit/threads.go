@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weftmesh/weft/services/runtime/supervisor/wire"
 )
 
 // Threads count as processes against the sandbox's limit, and Go's runtime ends the program when it
@@ -14,8 +16,7 @@ import (
 // whole limit.
 const (
 	spareThreads = 24
-	maxBlocking  = 8  // operations that block their thread at once
-	reservedPIDs = 64 // of the sandbox's limit are not for payload
+	maxBlocking  = 8 // operations that block their thread at once
 )
 
 // makeThreads makes the runtime start threads, which it then keeps for later.
@@ -57,7 +58,10 @@ func reservePIDs(limit int64) error {
 	if limit == 0 || os.Getpid() != 1 {
 		return nil
 	}
-	most := uint64(max(limit-reservedPIDs, limit/2, 1))
+	most := uint64(max(limit/2, 1))
+	if limit > 2*wire.ReservedPIDs {
+		most = uint64(limit - wire.ReservedPIDs)
+	}
 	var have unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &have); err != nil {
 		return err

@@ -27,6 +27,10 @@ const (
 	TagCount = 4096
 )
 
+// ReservedPIDs of a sandbox's limit of processes and threads are process 1's own: its threads count. Payload
+// gets the rest, by RLIMIT_NPROC, which it inherits; of a limit below twice this, half.
+const ReservedPIDs = 64
+
 // Check refuses a spec that can never be run, and fills in what was left empty.
 func (s *ProcessSpec) Check() error {
 	if err := schemas.CheckID("process id", s.ID); err != nil {
