@@ -88,7 +88,7 @@ func (m *manager) fail(err error) {
 // fixture is a service on a real bus and a real OpenBao.
 type fixture struct {
 	*secrets.Service
-	t       *testing.T
+	t       testing.TB
 	ctx     context.Context
 	mesh    *meshtest.Mesh
 	conn    *mesh.Conn
@@ -137,7 +137,7 @@ func (s *syncBuffer) String() string {
 }
 
 // start makes a fixture. change may alter the configuration, wrap Vault for instance.
-func start(t *testing.T, change ...func(*secrets.Config)) *fixture {
+func start(t testing.TB, change ...func(*secrets.Config)) *fixture {
 	t.Helper()
 	f := &fixture{t: t, mesh: meshtest.Start(t, "acme", "globex"), bao: baotest.Start(t), manager: &manager{holds: map[string]workspace.AttemptReply{}}, clock: &clock{}, logs: &syncBuffer{}}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -160,7 +160,7 @@ func start(t *testing.T, change ...func(*secrets.Config)) *fixture {
 	return f
 }
 
-type testWriter struct{ t *testing.T }
+type testWriter struct{ t testing.TB }
 
 func (w testWriter) Write(b []byte) (int, error) {
 	w.t.Log(strings.TrimSuffix(string(b), "\n"))
@@ -310,7 +310,7 @@ func (f *fixture) audited(tenant string) []wire.Audit {
 	return out
 }
 
-func requireCode(t *testing.T, code fault.Code, err error) {
+func requireCode(t testing.TB, code fault.Code, err error) {
 	t.Helper()
 	require.Error(t, err)
 	require.Equal(t, code, fault.CodeOf(err), "%v", err)

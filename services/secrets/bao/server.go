@@ -33,6 +33,7 @@ type Server struct {
 
 	mu    sync.Mutex // start, unseal and bootstrap, one at a time
 	proc  *process
+	kind  string     // of binary; asked once, it takes as long as a start
 	token sync.Mutex // Login
 }
 

@@ -21,11 +21,14 @@ func (s *Server) start(ctx context.Context, alive *os.File) (*process, error) {
 	if err := s.discardHalfInit(); err != nil {
 		return nil, err
 	}
-	kind, err := kindOf(ctx, s.cfg.Bin)
-	if err != nil {
-		return nil, err
+	if s.kind == "" {
+		kind, err := kindOf(ctx, s.cfg.Bin)
+		if err != nil {
+			return nil, err
+		}
+		s.kind = kind
 	}
-	if err := replaceFile(s.path(configFile), []byte(s.config(kind))); err != nil {
+	if err := replaceFile(s.path(configFile), []byte(s.config(s.kind))); err != nil {
 		return nil, err
 	}
 	out, err := s.openLog()
