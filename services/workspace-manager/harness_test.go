@@ -237,11 +237,16 @@ func untilStopped(ctx context.Context, _ workspace.ClaimReply) workspace.Finish 
 }
 
 func (b *bed) node(name string, slots int, work func(context.Context, workspace.ClaimReply) workspace.Finish) *testNode {
+	n := b.startNode(name, slots, work)
+	n.beat()
+	return n
+}
+
+func (b *bed) startNode(name string, slots int, work func(context.Context, workspace.ClaimReply) workspace.Finish) *testNode {
 	n := &testNode{b: b, c: b.m.Node(name), work: work, held: map[string]workspace.QueueItem{}, stops: map[string]context.CancelFunc{},
 		hb: workspace.Heartbeat{Incarnation: "i1", NodeKey: "XNODE", Slots: slots, DiskFree: 1 << 40, Version: "test"}}
 	ctx, cancel := context.WithCancel(context.Background())
 	n.cancel = cancel
-	n.beat()
 	n.loop(func() { n.pull(ctx) })
 	n.loop(func() {
 		t := time.NewTicker(100 * time.Millisecond)
@@ -254,7 +259,7 @@ func (b *bed) node(name string, slots int, work func(context.Context, workspace.
 				if n.isDeaf() {
 					continue
 				}
-				n.beatOnce()
+				_ = n.beatOnce()
 				n.renew()
 			}
 		}
@@ -432,3 +437,5 @@ func userKey(t testing.TB) string {
 	require.NoError(t, err)
 	return k
 }
+
+func subjectsOf(filter string) jetstream.StreamInfoOpt { return jetstream.WithSubjectFilter(filter) }

@@ -210,24 +210,30 @@ func (r *tenantRun) run(ctx context.Context, s *Service) {
 }
 
 // Timing of the durable consumers. A handling ends well before its message would be delivered again;
-// AckWait is also how long a message waits that a killed replica had taken.
+// AckWait is also how long a message waits that a killed replica had taken, so it is short for submissions.
 const (
 	handleTimeout = 6 * time.Second
 	ackWait       = 8 * time.Second
+	submitTimeout = 3 * time.Second
+	submitAckWait = 4 * time.Second
 )
 
 func (s *Service) consume(ctx context.Context, stream, name, filter string, from jetstream.DeliverPolicy, handle func(context.Context, mesh.Delivery) error) error {
+	again, timeout := ackWait, handleTimeout
+	if name == consumerSubmit {
+		again, timeout = submitAckWait, submitTimeout
+	}
 	cctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	cons, err := s.js.CreateOrUpdateConsumer(cctx, stream, jetstream.ConsumerConfig{
 		Durable: name, FilterSubject: filter, DeliverPolicy: from, AckPolicy: jetstream.AckExplicitPolicy,
-		AckWait: ackWait, MaxAckPending: 4 * s.cfg.Concurrency, MaxDeliver: -1,
+		AckWait: again, MaxAckPending: 4 * s.cfg.Concurrency, MaxDeliver: -1,
 	})
 	cancel()
 	if err != nil {
 		return err
 	}
 	return s.conn.Consume(ctx, cons, mesh.ConsumeOptions{Service: "workspace-manager", Name: name,
-		Concurrency: s.cfg.Concurrency, Timeout: handleTimeout}, handle)
+		Concurrency: s.cfg.Concurrency, Timeout: timeout}, handle)
 }
 
 // names gives the tenants that are followed, without the system's.
