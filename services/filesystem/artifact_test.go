@@ -168,6 +168,18 @@ func TestSweep(t *testing.T) {
 	require.Equal(t, 4*2+2, f.tenants["acme"].chunks.Len(), "content and root of four versions, then a file and a root more")
 }
 
+func TestSweepRemovesOverlaysThatNobodyHolds(t *testing.T) {
+	f := setup(t)
+	lost, runs := f.begin(schemas.NewID(), 1), f.begin(schemas.NewID(), 1)
+	f.holders.set(lost.task, 2, schemas.NewID(), workspace.Running)
+	require.NoError(t, f.Sweep(f.ctx))
+	require.DirExists(t, lost.path, "too young to be asked about")
+	f.now = f.now.Add(time.Hour)
+	require.NoError(t, f.Sweep(f.ctx))
+	require.NoDirExists(t, lost.path)
+	runs.run("true")
+}
+
 func TestDelete(t *testing.T) {
 	f := setup(t)
 	for _, ws := range []string{"demo", "second"} {

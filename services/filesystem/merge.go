@@ -190,7 +190,7 @@ func (s *Service) current(ctx context.Context, o owner) error {
 	if a.State != workspace.Running || a.Attempt != o.attempt || a.Sandbox != o.sandbox {
 		return fault.New(fault.Conflict, "attempt %d of %s is not the one that runs: it is %s with attempt %d; end this one", o.attempt, o.id, a.State, a.Attempt)
 	}
-	if a.Node != o.node {
+	if a.Node != "" && a.Node != o.node {
 		return fault.New(fault.Denied, "attempt %d of %s is held by another node than %s", o.attempt, o.id, o.node)
 	}
 	return nil

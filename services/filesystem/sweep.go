@@ -78,11 +78,40 @@ func (s *Service) sweepSpace(ctx context.Context, owner, name string) error {
 		return err
 	}
 	defer sp.release()
+	if err := s.sweepTrees(ctx, sp); err != nil {
+		return err
+	}
 	overlays, err := s.cfg.Records.Overlays.List(ctx, owner, name)
 	if err != nil {
 		return err
 	}
 	return errors.Join(s.sweepSnapshots(ctx, sp, overlays), s.sweepOverlays(ctx, sp, overlays), s.sweepArtifacts(ctx, sp), s.trees.Prune(sp.trees()))
+}
+
+// orphanAge is how old an overlay is before a sweep asks whether anybody still holds it.
+const orphanAge = 10 * time.Minute
+
+// sweepTrees removes overlays of attempts that nobody holds, in case the node that should have said so is no more.
+func (s *Service) sweepTrees(ctx context.Context, sp *space) error {
+	ids, err := s.trees.List()
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		o, err := s.trees.Get(id)
+		if err != nil || o.Tenant != sp.owner || o.Workspace != sp.name || s.cfg.Clock().Sub(o.At) < orphanAge {
+			continue
+		}
+		who := owner{o.Tenant, o.Workspace, o.Owner, o.Attempt, id, o.Node}
+		if err := s.current(ctx, who); !fault.Is(err, fault.Conflict) {
+			continue // it runs, or nobody could say
+		}
+		s.log.InfoContext(ctx, "overlay of an attempt that nobody holds", "sandbox", id, "owner", o.Owner, "attempt", o.Attempt)
+		if err := s.discard(ctx, sp, who); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // sweepSnapshots keeps the head, what was named, what an open overlay or a young merge started from, the last SnapshotKeep and all younger than SnapshotAge.
