@@ -133,10 +133,7 @@ func (s *Service) snapshot(ctx context.Context, sp *space, id string) (records.R
 	return s.cfg.Records.Snapshots.Get(ctx, sp.key(id))
 }
 
-// casTries bounds how often an operation starts over because the head moved.
-const casTries = 8
-
-// edit changes the head by a function of the tree that it finds. It is called again if another writer was quicker. An edit that
+// edit changes the head by a function of the tree that it finds, while nobody else of this process does. An edit that
 // changes nothing makes no version. limit is the workspace's quota in bytes.
 func (s *Service) edit(ctx context.Context, sp *space, b *chunks.Batch, limit int64, c change, fn func(st state, e *manifest.Editor) error) (state, error) {
 	if err := sp.hold(ctx); err != nil {

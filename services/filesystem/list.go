@@ -67,7 +67,7 @@ func (s *Service) List(ctx context.Context, by mesh.Caller, req wire.ListRequest
 // skipUnless leaves out what is in a directory.
 func skipUnless(e manifest.Entry, enter bool) error {
 	if e.Type == manifest.Dir && !enter {
-		return manifest.SkipDir
+		return manifest.ErrSkipDir
 	}
 	return nil
 }

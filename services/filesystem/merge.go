@@ -171,7 +171,11 @@ func (s *Service) keep(ctx context.Context, sp *space, b *chunks.Batch, o owner,
 	}
 	failpoint.Hit(beforeHead)
 	c := change{event: eventMerged, snapshot: id, root: m.Root, principal: principal, task: o.id, attempt: o.attempt, changed: out.FilesChanged, conflicts: m.Conflicts}
-	if _, err := s.advance(ctx, sp, st, c); err != nil {
+	_, err = s.advance(ctx, sp, st, c)
+	if fault.Is(err, fault.Conflict) { // not the attempt's fault: asking again merges with what is there then
+		return fault.Wrap(err, fault.Unavailable, "the files of workspace %q were changed by another process meanwhile; ask again", sp.name)
+	}
+	if err != nil {
 		return err
 	}
 	out.Snapshot = id

@@ -128,8 +128,8 @@ func (t *Tree) Lookup(root chunks.Hash, path string) (Entry, error) {
 	return e, nil
 }
 
-// SkipDir, returned by Walk's function for a directory, leaves out what is in it.
-var SkipDir = errors.New("skip this directory")
+// ErrSkipDir, returned by Walk's function for a directory, leaves out what is in it.
+var ErrSkipDir = errors.New("skip this directory")
 
 // Walk calls fn for everything below root in the order of the tree: a directory before what is in it.
 func (t *Tree) Walk(root chunks.Hash, fn func(path string, e Entry) error) error {
@@ -147,7 +147,7 @@ func (t *Tree) walk(h chunks.Hash, dir string, depth int, fn func(string, Entry)
 	for _, e := range n.Entries {
 		path := Join(dir, e.Name)
 		err := fn(path, e)
-		if err == SkipDir {
+		if err == ErrSkipDir {
 			continue
 		}
 		if err != nil {
