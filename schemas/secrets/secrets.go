@@ -113,9 +113,10 @@ const (
 
 // Limits of the contract.
 const (
-	MaxValue = 64 << 10  // bytes of a value
-	MinTTLMS = 10_000    // of a grant
-	MaxTTLMS = 3_600_000 // of a grant
+	MaxValue   = 64 << 10  // bytes of a value
+	MaxSecrets = 1000      // of a workspace
+	MinTTLMS   = 10_000    // of a grant
+	MaxTTLMS   = 3_600_000 // of a grant
 )
 
 // IssueRequest asks for all credentials of a sandbox at once. The service checks with the manager that the caller

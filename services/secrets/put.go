@@ -8,6 +8,7 @@ import (
 	"github.com/weftmesh/weft/pkg/fault"
 	"github.com/weftmesh/weft/pkg/mesh"
 	wire "github.com/weftmesh/weft/schemas/secrets"
+	"github.com/weftmesh/weft/services/secrets/internal/name"
 	"github.com/weftmesh/weft/services/secrets/internal/vault"
 	"github.com/weftmesh/weft/services/secrets/value"
 )
@@ -19,6 +20,9 @@ func (s *Service) Put(ctx context.Context, by mesh.Caller, req wire.PutRequest) 
 	req.Value = ""
 	secret, err := secretOf(by, req.Name)
 	if err != nil {
+		return wire.Secret{}, err
+	}
+	if err := s.room(ctx, secret); err != nil {
 		return wire.Secret{}, err
 	}
 	var info vault.Info
@@ -44,6 +48,18 @@ func (s *Service) Put(ctx context.Context, by mesh.Caller, req wire.PutRequest) 
 	}
 	s.audit(ctx, wire.Audit{Action: wire.AuditPut, Tenant: by.Tenant, Workspace: by.Workspace, Principal: by.Principal, Secrets: []string{req.Name}}, err)
 	return info.Secret, err
+}
+
+// room refuses a new name where a workspace has MaxSecrets already. Two puts at once may pass it by one.
+func (s *Service) room(ctx context.Context, secret name.Secret) error {
+	names, err := s.cfg.Vault.List(ctx, secret.Tenant, secret.Workspace)
+	if err != nil {
+		return err
+	}
+	if len(names) >= wire.MaxSecrets && !slices.Contains(names, secret.Name) {
+		return fault.New(fault.Exhausted, "workspace %q has %d secrets, which is the limit; delete some", secret.Workspace, len(names))
+	}
+	return nil
 }
 
 func checkValue(req wire.PutRequest, v value.Value) error {

@@ -1,6 +1,8 @@
 package secrets_test
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -221,4 +223,22 @@ func TestDeletingAWorkspaceAndATenant(t *testing.T) {
 	requireCode(t, fault.Invalid, err)
 	_, err = f.DeleteWorkspace(f.ctx, mgr, wire.DeleteWorkspace{Tenant: "acme", Workspace: "*"})
 	requireCode(t, fault.Invalid, err)
+}
+
+// full is a Vault whose workspaces have as many secrets as they may.
+type full struct{ secrets.Vault }
+
+func (full) List(context.Context, string, string) ([]string, error) {
+	names := make([]string, wire.MaxSecrets)
+	for i := range names {
+		names[i] = fmt.Sprintf("s%04d", i)
+	}
+	return names, nil
+}
+
+func TestAWorkspaceMayBeFull(t *testing.T) {
+	f := start(t, func(c *secrets.Config) { c.Vault = full{c.Vault} })
+	_, err := f.Put(f.ctx, alice, wire.PutRequest{Name: "another", Value: "hunter2"})
+	requireCode(t, fault.Exhausted, err)
+	f.putKV(alice, "s0000", "hunter2")
 }

@@ -24,6 +24,7 @@
 //     secrets, so it is thrown away and made anew; everything after it is repeated, which changes nothing.
 //   - the daemon between starting the process and writing process.json: alive.lock tells that it runs, the
 //     socket's peer credentials tell its pid.
+//   - nothing, but a newer daemon needs other policies: the same way as for the next.
 //   - the service's token (the machine was off for longer than it lasts): a root token is made with the
 //     unseal key, makes a new one, and is revoked.
 package bao

@@ -211,6 +211,8 @@ func TestABootstrapThatWasCutOffIsFinished(t *testing.T) {
 	for _, rest := range []map[string]string{
 		{"unseal_key": k["unseal_key"], "root_token": "s.gone", "service_token": k["service_token"]},
 		{"unseal_key": k["unseal_key"]},
+		// An older version of Weft set it up.
+		{"unseal_key": k["unseal_key"], "service_token": k["service_token"], "provisioned": "older"},
 	} {
 		s.Close()
 		b, err = json.Marshal(rest)
@@ -221,6 +223,7 @@ func TestABootstrapThatWasCutOffIsFinished(t *testing.T) {
 		b, err = os.ReadFile(keys)
 		require.NoError(t, err)
 		require.NotContains(t, string(b), "root_token")
+		require.Contains(t, string(b), vault.Fingerprint())
 	}
 }
 

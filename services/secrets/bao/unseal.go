@@ -24,6 +24,7 @@ type keys struct {
 	UnsealKey    string `json:"unseal_key"`
 	RootToken    string `json:"root_token,omitempty"`
 	ServiceToken string `json:"service_token,omitempty"`
+	Provisioned  string `json:"provisioned,omitempty"` // vault.Fingerprint of when it was set up
 }
 
 func (s *Server) readKeys() (keys, error) {
@@ -75,7 +76,7 @@ func (s *Server) unlock(ctx context.Context) error {
 	if err := active(ctx, v); err != nil {
 		return err
 	}
-	if k.ServiceToken == "" || k.RootToken != "" {
+	if k.ServiceToken == "" || k.RootToken != "" || k.Provisioned != vault.Fingerprint() {
 		return s.bootstrap(ctx, k)
 	}
 	return nil
@@ -158,7 +159,7 @@ func (s *Server) bootstrap(ctx context.Context, k keys) error {
 	if k.ServiceToken != "" {
 		_ = v.Auth().Token().RevokeTreeWithContext(ctx, k.ServiceToken) // else it ends by itself
 	}
-	k.ServiceToken, k.RootToken = t.Auth.ClientToken, root
+	k.ServiceToken, k.RootToken, k.Provisioned = t.Auth.ClientToken, root, vault.Fingerprint()
 	if err := s.writeKeys(k); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/vault/api"
 
 	"github.com/weftmesh/weft/pkg/fault"
+	"github.com/weftmesh/weft/schemas"
 	"github.com/weftmesh/weft/services/secrets/internal/name"
 )
 
@@ -80,18 +81,29 @@ func Provision(ctx context.Context, v *api.Client) error {
 	}
 	// Orphans: the tokens of sandboxes live and die by their own TTL, also when the service's own token
 	// is replaced, as after a new login by role.
-	_, err := v.Logical().WriteWithContext(ctx, "auth/token/roles/"+Role, map[string]any{
+	if _, err := v.Logical().WriteWithContext(ctx, "auth/token/roles/"+Role, role()); err != nil {
+		return fmt.Errorf("write token role %s: %w", Role, err)
+	}
+	return nil
+}
+
+// role is what the tokens of sandboxes are.
+func role() map[string]any {
+	return map[string]any{
 		"allowed_policies_glob":   []string{LeasePrefix + "*"},
 		"token_no_default_policy": true,
 		"orphan":                  true,
 		"renewable":               true,
 		"token_type":              "service",
 		"token_explicit_max_ttl":  seconds(MaxTTL),
-	})
-	if err != nil {
-		return fmt.Errorf("write token role %s: %w", Role, err)
 	}
-	return nil
+}
+
+// Fingerprint changes when Provision would make something else than before: a newer version of Weft then
+// provisions the Vault that it runs anew.
+func Fingerprint() string {
+	r, _ := json.Marshal(role()) // strings and booleans: can't fail; keys are sorted
+	return schemas.DerivedID(Policy(), string(r))
 }
 
 func mount(ctx context.Context, v *api.Client, path, kind string, options map[string]string) error {

@@ -128,7 +128,11 @@ func (c *Client) Lookup(ctx context.Context, accessor string) (Holder, error) {
 		if err != nil {
 			return err
 		}
-		h = Holder{Ours: role == Role && strings.HasPrefix(path, "auth/token/create/"), Meta: meta, ExpiresAt: c.clock().Add(left).UTC()}
+		ours := role == Role && strings.HasPrefix(path, "auth/token/create/")
+		if ours && left <= 0 { // expired, and Vault has not taken it away yet
+			return fault.New(fault.NotFound, "the lease has ended")
+		}
+		h = Holder{Ours: ours, Meta: meta, ExpiresAt: c.clock().Add(left).UTC()}
 		return nil
 	})
 	return h, err
