@@ -22,6 +22,7 @@ import (
 	"github.com/weftmesh/weft/schemas"
 	wire "github.com/weftmesh/weft/schemas/filesystem"
 	"github.com/weftmesh/weft/services/filesystem/internal/chunks"
+	"github.com/weftmesh/weft/services/filesystem/internal/dirs"
 	"github.com/weftmesh/weft/services/filesystem/internal/manifest"
 )
 
@@ -107,7 +108,7 @@ func (s *Service) makeArtifact(ctx context.Context, sp *space, b *chunks.Batch, 
 
 func (s *Service) artifactDir(sp *space) (*os.Root, error) {
 	path := s.path("artifacts", sp.owner, sp.name)
-	if err := os.MkdirAll(path, 0o700); err != nil {
+	if err := dirs.MkdirDurable(path, 0o700); err != nil {
 		return nil, err
 	}
 	return os.OpenRoot(path)

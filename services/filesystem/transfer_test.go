@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/weftmesh/weft/pkg/fault"
 	"github.com/weftmesh/weft/pkg/mesh"
@@ -93,6 +95,30 @@ func TestABrokenUploadChangesNothing(t *testing.T) {
 	_, err = f.Put(ctx, alice, wire.PutRequest{Path: "f"}, strings.NewReader("z"))
 	require.Error(t, err)
 	require.Equal(t, before, f.put("f", "x"))
+}
+
+func TestAFullDisk(t *testing.T) {
+	f := setup(t)
+	require.NoError(t, f.Close())
+	require.NoError(t, unix.Mount("tmpfs", f.cfg.DataDir, "tmpfs", 0, "size=24m"))
+	t.Cleanup(func() { require.NoError(t, unix.Unmount(f.cfg.DataDir, unix.MNT_DETACH)) })
+	f.Service = nil
+	f.restart()
+	t.Cleanup(func() { require.NoError(t, f.Close()) })
+	f.put("small", "x")
+	big := make([]byte, 40<<20)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(big)
+	_, err := f.Put(f.ctx, alice, wire.PutRequest{Path: "big"}, bytes.NewReader(big))
+	code(t, fault.Exhausted, err)
+	require.Equal(t, map[string]string{"small": "x"}, f.files())
+	f.put("other", "y")
+	a := f.begin(schemas.NewID(), 1)
+	a.run("head -c 20000000 /dev/urandom > f")
+	_, err = a.merge()
+	code(t, fault.Exhausted, err)
+	a.run("rm f; echo fits > f")
+	a.merged()
+	require.Equal(t, "fits\n", f.get("f"))
 }
 
 func TestConcurrentPutsAllArrive(t *testing.T) {

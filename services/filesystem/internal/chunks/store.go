@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/weftmesh/weft/services/filesystem/internal/dirs"
 )
 
 // MaxChunk bounds a chunk's content in bytes: files are cut far below it, and a manifest node of 100,000 entries
@@ -70,7 +72,7 @@ type packInfo struct {
 // Open opens or makes the store in the directory path and removes what batches of an earlier process left.
 func Open(path string) (*Store, error) {
 	for _, d := range []string{packsDir, incoming} {
-		if err := os.MkdirAll(filepath.Join(path, d), 0o700); err != nil {
+		if err := dirs.MkdirDurable(filepath.Join(path, d), 0o700); err != nil {
 			return nil, fmt.Errorf("chunk store: %w", err)
 		}
 	}

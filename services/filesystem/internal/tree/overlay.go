@@ -51,19 +51,23 @@ type Trees struct {
 
 // Open takes data, an absolute path without symlinks, into use. Overlays of an earlier process stay as they are.
 func Open(data string) (*Trees, error) {
-	vol, err := newVolumes(filepath.Join(data, "volumes"))
-	if err != nil {
-		return nil, err
-	}
 	if longest := (len(data) + 80) * (maxChain + 3); longest > 4000 {
 		return nil, fmt.Errorf("data directory %s is too long a path: overlayfs takes 4096 bytes for all layers", data)
 	}
-	for _, d := range []string{"layers", "overlays"} {
-		if err := os.MkdirAll(filepath.Join(data, d), 0o711); err != nil {
-			return nil, err
-		}
+	if err := os.MkdirAll(filepath.Join(data, "overlays"), 0o711); err != nil {
+		return nil, err
 	}
-	t := &Trees{data: data, vol: vol, spaces: map[string]*layers{}}
+	t := &Trees{data: data, spaces: map[string]*layers{}}
+	if err := t.forgetAfterBoot(bootID); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Join(data, "layers"), 0o711); err != nil {
+		return nil, err
+	}
+	var err error
+	if t.vol, err = newVolumes(filepath.Join(data, "volumes")); err != nil {
+		return nil, err
+	}
 	return t, t.clean()
 }
 

@@ -436,6 +436,28 @@ func TestPrepareTwiceAndAfterARestart(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoOverlay)
 }
 
+func TestAfterAReboot(t *testing.T) {
+	f := setup(t)
+	root := f.plant(sample)
+	o := f.prepare(root)
+	f.inside(o, "echo lost > lost")
+	require.NoError(t, os.WriteFile(filepath.Join(f.data, "boot"), []byte("another one\n"), 0o600))
+	again, err := Open(f.data)
+	require.NoError(t, err)
+	defer again.Close()
+	_, err = again.Get(o.Sandbox)
+	require.ErrorIs(t, err, ErrNoOverlay)
+	require.NoDirExists(t, filepath.Join(f.data, "layers/acme"))
+	f.trees = again
+	o = f.prepare(root)
+	checkSame(t, f, o, sample)
+	third, err := Open(f.data)
+	require.NoError(t, err)
+	defer third.Close()
+	_, err = third.Get(o.Sandbox)
+	require.NoError(t, err, "the same boot")
+}
+
 func TestPathsFromOutsideAreRefused(t *testing.T) {
 	f := setup(t)
 	for _, id := range []string{"", "..", "../../../etc", "ABCDEFGHIJKLMNOPQRST", strings.Repeat("a", 21)} {
