@@ -24,9 +24,8 @@ type Event = workspace.Change[json.RawMessage]
 // on until ctx ends, across disconnects; else it returns when there are no more. The client's workspace
 // is that of the records, "-" for all of the tenant's.
 func (c *Client) Events(ctx context.Context, r workspace.EventsRequest, each func(Event) error) error {
-	return resume(ctx, r.Follow, func() (bool, error) {
-		some := false
-		err := many(ctx, c, workspace.OpEvents, r, func(e Event) error {
+	return repeat(ctx, r.Follow, func() (some, ended bool, err error) {
+		err = many(ctx, c, workspace.OpEvents, r, func(e Event) error {
 			some = true
 			if err := each(e); err != nil {
 				return stop{err}
@@ -34,7 +33,7 @@ func (c *Client) Events(ctx context.Context, r workspace.EventsRequest, each fun
 			r.FromSequence, r.FromTime = e.Sequence+1, nil
 			return nil
 		})
-		return some, err
+		return some, false, err // the service ends a long follow, to be asked again
 	})
 }
 
@@ -46,15 +45,14 @@ func (c *Client) Output(ctx context.Context, r workspace.OutputRequest, each fun
 		offsets[k] = v
 	}
 	r.Offsets = offsets
-	return resume(ctx, r.Follow, func() (bool, error) {
-		some := false
-		err := many(ctx, c, workspace.OpTaskOutput, r, func(ch workspace.OutputChunk) error {
+	return repeat(ctx, r.Follow, func() (some, ended bool, err error) {
+		err = many(ctx, c, workspace.OpTaskOutput, r, func(ch workspace.OutputChunk) error {
 			some = true
-			if ch.End {
-				return nil
-			}
 			if r.Attempt == 0 {
 				r.Attempt = ch.Attempt
+			}
+			if ch.End {
+				return nil
 			}
 			if err := each(ch); err != nil {
 				return stop{err}
@@ -62,8 +60,21 @@ func (c *Client) Output(ctx context.Context, r workspace.OutputRequest, each fun
 			offsets[ch.Stream] = ch.Offset + int64(len(ch.Data))
 			return nil
 		})
-		return some, err
+		if err != nil || !r.Follow {
+			return some, true, err
+		}
+		ended, err = c.attemptEnded(ctx, r.Task, r.Attempt)
+		return some, ended, err
 	})
+}
+
+// attemptEnded reports whether nothing more can come of an attempt: 0 is the first one.
+func (c *Client) attemptEnded(ctx context.Context, task string, attempt int) (bool, error) {
+	t, err := c.Task(ctx, task)
+	if err != nil {
+		return false, err
+	}
+	return t.State.Final() || attempt > 0 && (t.Attempt.Number > attempt || t.Attempt.EndedAt != nil || t.State == workspace.Pending), nil
 }
 
 func many[Rep any](ctx context.Context, c *Client, op string, req any, each func(Rep) error) error {
@@ -79,29 +90,40 @@ type stop struct{ error }
 
 func (s stop) Unwrap() error { return s.error }
 
-// maxAway is for how long a service may be away while somebody follows.
-const maxAway = 2 * time.Minute
+// For how long a service may be away while somebody follows: at first, and once it had answered.
+const (
+	firstAway = 10 * time.Second
+	maxAway   = 2 * time.Minute
+)
 
-// resume asks again while the service is away, if follow is set and it once answered. ask reports
-// whether anything came.
-func resume(ctx context.Context, follow bool, ask func() (bool, error)) error {
-	var away time.Time
-	answered := false
+// repeat asks until it ended, if follow is set, also while the service is away. ask reports whether
+// anything came, and whether that was all.
+func repeat(ctx context.Context, follow bool, ask func() (some, ended bool, err error)) error {
+	var away time.Time // since when
+	limit := firstAway
 	for {
-		some, err := ask()
-		answered = answered || some
+		some, ended, err := ask()
 		if s, ok := err.(stop); ok {
 			return s.error
 		}
-		if err == nil || !follow || ctx.Err() != nil || !fault.Is(err, fault.Unavailable) {
+		if err == nil && (ended || !follow) {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil && (!follow || !fault.Is(err, fault.Unavailable)) {
 			return err
 		}
-		now := time.Now()
-		if some || away.IsZero() {
-			away = now
+		if some || err == nil {
+			away, limit = time.Time{}, maxAway
 		}
-		if !answered && now.Sub(away) > maxAway/12 || now.Sub(away) > maxAway {
-			return err
+		if err != nil {
+			if now := time.Now(); away.IsZero() {
+				away = now
+			} else if now.Sub(away) > limit {
+				return err
+			}
 		}
 		t := time.NewTimer(again)
 		select {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -24,17 +25,23 @@ func (a *app) execCommand() *cobra.Command {
 	var r runtime.ExecRequest
 	var env []string
 	var timeout time.Duration
-	c := &cobra.Command{Use: "exec SANDBOX [flags] -- COMMAND [ARG...]", Short: "Run a command in a sandbox and exit with its code",
+	c := &cobra.Command{Use: "exec [flags] SANDBOX [--] COMMAND [ARG...]", Short: "Run a command in a sandbox and exit with its code",
 		Example: "  weft sandbox exec $id -- ls -l /workspace\n  tar c src | weft sandbox exec -i $id -- tar x -C /workspace",
 		Args: func(c *cobra.Command, args []string) error {
-			return oneOrMore("COMMAND")(c, args[min(1, len(args)):])
+			if len(args) > 1 && args[1] == "--" {
+				args = slices.Concat(args[:1], args[2:])
+			}
+			return between(2, append([]string{"SANDBOX", "COMMAND"}, args...)...)(c, args)
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			var err error
 			if r.Env, err = pairs("env", env); err != nil {
 				return err
 			}
-			r.Argv, r.TimeoutMS = args[1:], timeout.Milliseconds()
+			if r.Argv = args[1:]; r.Argv[0] == "--" {
+				r.Argv = r.Argv[1:]
+			}
+			r.TimeoutMS = timeout.Milliseconds()
 			return a.exec(c.Context(), args[0], r)
 		}}
 	f := c.Flags()

@@ -55,8 +55,7 @@ func Main(ctx context.Context, args, env []string, stdin io.Reader, stdout, stde
 	if !a.ran { // the command line itself
 		err = fault.New(fault.Invalid, "%v", err)
 	}
-	if ctx.Err() != nil && !fault.Is(err, fault.Deadline) {
-		a.say("interrupted")
+	if ctx.Err() != nil && !fault.Is(err, fault.Deadline) { // the person knows
 		return ExitInterrupted
 	}
 	return a.fail(err)

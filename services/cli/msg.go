@@ -17,8 +17,9 @@ const maxWait = 5 * time.Second
 
 func (a *app) msgCommand() *cobra.Command {
 	c := parent("msg", groupLook, "Send and read messages", a.msgSendCommand(), a.msgReadCommand())
-	c.Long = `Messages go to a principal (an agent, a person) or to a channel of the workspace: a channel is just a
-name that nobody has as a principal. They are kept for a week. Triggers start agents on them.`
+	c.Long = `Messages go to a principal (an agent, a person), who alone reads them, or to a channel, which
+everybody in the workspace reads: its name begins with ` + workspace.ChannelPrefix + `. They are kept for a week, and reading removes
+nothing. Triggers start agents on them.`
 	return c
 }
 
@@ -67,6 +68,7 @@ func (a *app) msgSend(ctx context.Context, args []string, o client.SendOptions) 
 type readOptions struct {
 	channel string
 	after   uint64
+	start   bool
 	limit   int
 	wait    time.Duration
 	follow  bool
@@ -76,11 +78,12 @@ type readOptions struct {
 func (a *app) msgReadCommand() *cobra.Command {
 	var o readOptions
 	c := &cobra.Command{Use: "read", Short: "Read messages to oneself, or of a channel", Args: exactly(),
-		Example: "  weft msg read --wait 30s\n  weft msg read --channel news --after 120 -f",
+		Example: "  weft msg read --wait 30s\n  weft msg read --channel ch-news --after 120 -f",
 		RunE:    func(c *cobra.Command, _ []string) error { return a.msgRead(c.Context(), o) }}
 	f := c.Flags()
-	f.StringVar(&o.channel, "channel", "", "of this channel, or to this principal")
-	f.Uint64Var(&o.after, "after", 0, "only those after this sequence")
+	f.StringVar(&o.channel, "channel", "", "of this channel")
+	f.Uint64Var(&o.after, "after", 0, "those after this sequence (default those not yet dealt with)")
+	f.BoolVar(&o.start, "from-start", false, "from the oldest that is kept")
 	f.IntVar(&o.limit, "limit", 100, "at most so many, 1 to 1000")
 	f.DurationVar(&o.wait, "wait", 0, "if there is none wait so long for one")
 	f.BoolVarP(&o.follow, "follow", "f", false, "go on until Ctrl-C")
@@ -99,7 +102,7 @@ func (a *app) msgRead(ctx context.Context, o readOptions) error {
 			if o.follow {
 				wait = maxWait
 			}
-			ms, err := c.Messages(ctx, workspace.MessagesRequest{To: o.channel, After: o.after, Limit: o.limit, WaitMS: wait.Milliseconds()})
+			ms, err := c.Messages(ctx, workspace.MessagesRequest{To: o.channel, After: o.after, FromStart: o.start && o.after == 0, Limit: o.limit, WaitMS: wait.Milliseconds()})
 			if err != nil {
 				return err
 			}
