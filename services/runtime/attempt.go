@@ -119,6 +119,9 @@ func (s *Service) resumeAttempt(ctx context.Context, id string, e entry, deadlin
 	}
 	a := newAttempt(s, h, e)
 	a.log.Info("an attempt goes on", "step", e.Step)
+	if e.Step != stepClaiming {
+		h.confirm(deadline, "", s.cfg.Clock())
+	}
 	if b, ok := s.node.Get(id); ok {
 		a.box = b
 		if err := h.setBox(ctx, b); err != nil {

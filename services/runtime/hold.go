@@ -25,6 +25,7 @@ type hold struct {
 	lost    chan struct{} // closed when it is no longer ours: ended, nothing reported
 
 	mu       sync.Mutex
+	claimed  bool // the manager has given it to us; before, a renewal would be told that it is not ours
 	deadline time.Time
 	box      *sandbox.Sandbox  // nil until there is one
 	leases   *secrets.LeaseRef // what is to be renewed; nil where nothing was issued
@@ -62,6 +63,23 @@ func (h *hold) setBox(ctx context.Context, b *sandbox.Sandbox) error {
 	paused, err := b.Paused()
 	h.frozen = paused
 	return err
+}
+
+// confirm takes the manager's word that the claim is ours until deadline.
+func (h *hold) confirm(deadline time.Time, jwt string, now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.claimed, h.deadline = true, deadline
+	if jwt != "" {
+		h.setJWT(jwt, now)
+	}
+}
+
+// renewable reports whether the claim is ours and not over.
+func (h *hold) renewable() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.claimed && !h.over
 }
 
 // setLeases says which leases are to be renewed; nil for none.
@@ -131,13 +149,6 @@ func (h *hold) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.over = true
-}
-
-// ended reports whether that was said, or the claim was lost.
-func (h *hold) ended() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.over
 }
 
 // stopReason is why it is to be ended.

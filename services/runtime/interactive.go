@@ -70,6 +70,7 @@ func (s *Service) SandboxCreate(ctx, run context.Context, req runtime.SandboxCre
 }
 
 func (s *Service) interactive(h *hold, e boxEntry) *interactive {
+	h.confirm(h.deadline, "", s.cfg.Clock()) // its record names this node
 	return &interactive{s: s, h: h, e: e, kill: make(chan string, 1), done: make(chan struct{})}
 }
 

@@ -170,12 +170,7 @@ func (a *attempt) claim(ctx context.Context) error {
 		return err
 	}
 	now := a.s.cfg.Clock()
-	a.h.mu.Lock()
-	a.h.deadline = rep.Deadline
-	if rep.UserJWT != "" {
-		a.h.setJWT(rep.UserJWT, now)
-	}
-	a.h.mu.Unlock()
+	a.h.confirm(rep.Deadline, rep.UserJWT, now)
 	a.e.Run, a.e.Input, a.e.Traceparent, a.e.ClaimedAt = &rep.Run, rep.Task.Submission.Input, rep.Task.Traceparent, now.UTC()
 	a.e.Step = stepClaimed
 	return a.journal()

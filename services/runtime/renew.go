@@ -72,7 +72,7 @@ func (s *Service) renewClaims(ctx context.Context) {
 	var req workspace.Renew
 	now := s.cfg.Clock()
 	for _, h := range s.held() {
-		if !h.ended() {
+		if h.renewable() {
 			hs = append(hs, h)
 			req.Claims = append(req.Claims, h.request(now))
 		}

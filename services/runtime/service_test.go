@@ -376,21 +376,17 @@ func TestANodePullsOnlyWhatItHasRoomFor(t *testing.T) {
 		w.submit(ids[len(ids)-1], run, "")
 	}
 	most := 0
-	for _, id := range ids {
-		for w.tasks[id].finished == nil {
-			most = max(most, n.s.status().Used)
-			time.Sleep(time.Millisecond)
-			if t.Context().Err() != nil {
-				return
-			}
-			w.mu.Lock()
-			done := w.tasks[id].finished != nil
-			w.mu.Unlock()
-			if done {
-				break
+	require.Eventually(t, func() bool {
+		most = max(most, n.s.status().Used)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, id := range ids {
+			if w.tasks[id].finished == nil {
+				return false
 			}
 		}
-	}
+		return true
+	}, 30*time.Second, time.Millisecond)
 	require.Equal(t, 2, most)
 	n.s.Drain(t.Context(), false)
 	last := newTask()

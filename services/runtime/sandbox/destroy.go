@@ -18,6 +18,7 @@ func (n *Node) dir(id string) string { return filepath.Join(n.base(), id) }
 func (s *Sandbox) Destroy(ctx context.Context) error {
 	s.destroy.Lock()
 	defer s.destroy.Unlock()
+	s.node.shims.leave(s.spec.Tenant, s.spec.ID)
 	err := s.node.remove(ctx, s.spec.ID)
 	s.unwatch()
 	if err == nil {

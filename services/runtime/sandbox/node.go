@@ -42,6 +42,7 @@ type Node struct {
 	server  *supervisor.Server
 	cgroups *cgroup.Tree
 	ranges  *ranges
+	shims   shims
 	log     *slog.Logger
 
 	mu        sync.Mutex
@@ -66,7 +67,8 @@ func Open(engine *containerd.Engine, cfg Config) (*Node, error) {
 	if st, err := os.Stat(cfg.Init); err != nil || st.Mode()&0o111 == 0 {
 		return nil, fault.New(fault.Unavailable, "no weft-init at %q; run `make build`, or name it in the configuration", cfg.Init)
 	}
-	n := &Node{cfg: cfg, owner: ownerOf(cfg.DataDir), engine: engine, log: cfg.Log, sandboxes: map[string]*Sandbox{}}
+	n := &Node{cfg: cfg, owner: ownerOf(cfg.DataDir), engine: engine, log: cfg.Log, sandboxes: map[string]*Sandbox{},
+		shims: shims{open: map[string]*shimGroup{}}}
 	var err error
 	if n.cgroups, err = cgroup.Open("/weft/" + n.owner); err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, "this machine's control groups can't be used")

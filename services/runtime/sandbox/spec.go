@@ -45,7 +45,7 @@ func (n *Node) oci(s *Sandbox, l Level, launch supervisor.Launch) *specs.Spec {
 			Rlimits:         rlimits(l),
 		},
 		Mounts:      n.mounts(s, l, launch),
-		Annotations: map[string]string{groupAnnotation: n.owner + "-" + s.spec.Tenant},
+		Annotations: map[string]string{groupAnnotation: n.owner + "-" + n.shims.join(s.spec.Tenant, s.spec.ID)},
 		Linux: &specs.Linux{
 			CgroupsPath:   s.group.Path(),
 			MaskedPaths:   l.Masked,

@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/ttrpc"
 	"github.com/containerd/typeurl/v2"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -111,6 +112,21 @@ func prepare(ctx context.Context, s snapshots.Snapshotter, key, parent string, o
 func (e *Engine) Delete(ctx context.Context, id string) error {
 	ctx, cancel := call(ctx, taskTimeout)
 	defer cancel()
+	for try := 0; ; try++ {
+		err := e.deleteAll(ctx, id)
+		// Two containers of one shim that are deleted at once: the first may take the shim along while the
+		// second is still talking to it. Asked again, containerd sees that it is gone.
+		if err == nil || ctx.Err() != nil || try == 5 || !strings.Contains(err.Error(), ttrpc.ErrClosed.Error()) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func (e *Engine) deleteAll(ctx context.Context, id string) error {
 	cont, err := e.client.LoadContainer(ctx, id)
 	if err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("container %s: %w", id, err)
