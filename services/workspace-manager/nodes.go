@@ -24,6 +24,7 @@ import (
 const (
 	heartbeatsBucket = "heartbeats"
 	heartbeatsTTL    = time.Minute
+	bucketCheck      = 2 * time.Second
 )
 
 // DefaultPool is the pool of nodes that name none.
@@ -56,9 +57,17 @@ func (ns *nodeSet) of(name string) *node {
 	return n
 }
 
-// follow watches the bucket of heartbeats until ctx ends.
+// follow watches the bucket of heartbeats until ctx ends, or until it is found to be another than it
+// was: a server that starts again has lost it.
 func (ns *nodeSet) follow(ctx context.Context) error {
+	if err := ns.makeBucket(ctx); err != nil {
+		return err
+	}
 	kv, err := ns.bucket(ctx)
+	if err != nil {
+		return err
+	}
+	made, err := ns.made(ctx)
 	if err != nil {
 		return err
 	}
@@ -67,10 +76,16 @@ func (ns *nodeSet) follow(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = w.Stop() }()
+	t := time.NewTicker(bucketCheck)
+	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-t.C:
+			if now, err := ns.made(ctx); err == nil && !now.Equal(made) || errors.Is(err, jetstream.ErrStreamNotFound) {
+				return errors.New("the bucket of heartbeats was lost")
+			}
 		case e, ok := <-w.Updates():
 			if !ok {
 				return errors.New("watch of heartbeats ended")
@@ -96,6 +111,30 @@ func (ns *nodeSet) heardOf(key string, value []byte) {
 			ns.s.claims.renewed(held)
 		}
 	}
+}
+
+// made is when the bucket was made.
+func (ns *nodeSet) made(ctx context.Context) (time.Time, error) {
+	st, err := ns.s.js.Stream(ctx, "KV_"+heartbeatsBucket)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return st.CachedInfo().Created, nil
+}
+
+// makeBucket makes the bucket where it is not there.
+func (ns *nodeSet) makeBucket(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	kv, err := ns.s.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: heartbeatsBucket, TTL: heartbeatsTTL,
+		Storage: jetstream.MemoryStorage, Replicas: ns.s.cfg.Replicas, Description: "nodes' heartbeats and renewals; lost with the servers, told again"})
+	if err != nil {
+		return fmt.Errorf("bucket %s: %w", heartbeatsBucket, err)
+	}
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	ns.kv = kv
+	return nil
 }
 
 func (ns *nodeSet) bucket(ctx context.Context) (jetstream.KeyValue, error) {
@@ -166,7 +205,8 @@ func (ns *nodeSet) hold(r records.Record[workspace.Sandbox]) {
 
 // tell gives admission what it must know of a node.
 func (ns *nodeSet) tell(name string, n *node) {
-	ns.s.turns.SetNode(name, turns.Node{Ready: ns.why(n) == "", Slots: n.beat.Slots, Held: len(n.held)})
+	pool := n.beat.Labels[labelPool]
+	ns.s.turns.SetNode(name, turns.Node{Ready: ns.why(n) == "", Apart: pool != "" && pool != DefaultPool, Slots: n.beat.Slots, Held: len(n.held)})
 }
 
 // why says why a node takes nothing new, "" if it does.

@@ -341,6 +341,99 @@ func TestNodes(t *testing.T) {
 	runs("d", workspace.Complete)
 }
 
+func TestHeartbeatsAreTakenWhenTheirBucketIsLost(t *testing.T) {
+	b := newBed(t, func(c *manager.Config) { c.NodeTimeout = 500 * time.Millisecond })
+	b.node("n1", 2, exit0)
+	require.NoError(t, b.m.Service(accounts.RoleAdmin).JetStream().DeleteStream(b.ctx(), "KV_heartbeats"))
+	require.Eventually(t, func() bool {
+		k, err := b.m.Service(accounts.RoleAdmin).JetStream().KeyValue(b.ctx(), "heartbeats")
+		if err != nil {
+			return false
+		}
+		_, err = k.Get(b.ctx(), "node.n1")
+		return err == nil
+	}, wait, 100*time.Millisecond)
+	b.until(b.submit(b.user, "acme", "demo", "k", workspace.Submission{Agent: "worker"}), workspace.Complete)
+}
+
+// Every operation is a plain method; these are called without a subject in between.
+func TestOperationsAreMethods(t *testing.T) {
+	b := newBed(t)
+	ctx, s := b.ctx(), b.s
+	ann := mesh.Caller{Tenant: "acme", Workspace: "demo", Principal: "ann"}
+	node, op := mesh.Caller{Principal: "n1"}, mesh.Caller{Principal: schemas.Operator}
+	_, err := s.WorkspacePut(ctx, ann, workspace.Put[workspace.Workspace]{Value: workspace.Workspace{Name: "w2"}})
+	require.NoError(t, err)
+	ws, err := s.WorkspaceList(ctx, ann, workspace.List{})
+	require.NoError(t, err)
+	require.Len(t, ws.Items, 2)
+	_, err = s.TemplatePut(ctx, ann, workspace.Put[workspace.Template]{Value: workspace.Template{Name: "t", Image: "i"}})
+	require.NoError(t, err)
+	_, err = s.TemplateDelete(ctx, ann, workspace.Name{Name: "t"})
+	require.NoError(t, err)
+	tr := workspace.Trigger{Name: "t", Message: &workspace.MessageTrigger{To: "worker", From: []string{"bob"}}, Start: workspace.Submission{Agent: "worker"}}
+	_, err = s.TriggerPut(ctx, ann, workspace.Put[workspace.Trigger]{Value: tr})
+	require.NoError(t, err)
+	got, err := s.TriggerGet(ctx, ann, workspace.Name{Name: "t"})
+	require.NoError(t, err)
+	require.Equal(t, 1, got.Version)
+	trs, err := s.TriggerList(ctx, ann, workspace.List{})
+	require.NoError(t, err)
+	require.Len(t, trs.Items, 1)
+	_, err = s.TriggerDelete(ctx, ann, workspace.Name{Name: "t"})
+	require.NoError(t, err)
+
+	_, err = s.Heartbeat(ctx, node, workspace.Heartbeat{Node: "somebody-else", Slots: 1, DiskFree: 1 << 40})
+	require.NoError(t, err)
+	nodes, err := s.NodeList(ctx, ann, workspace.List{})
+	require.NoError(t, err)
+	require.Equal(t, "n1", nodes.Items[0].Node, "the name is the caller's, whatever the body says")
+	id := b.submit(b.user, "acme", "demo", "k", workspace.Submission{Agent: "worker"})
+	b.until(id, workspace.Queued)
+	it := workspace.QueueItem{Tenant: "acme", Workspace: "demo", Task: id, Attempt: 1}
+	c, err := s.Claim(ctx, node, workspace.Claim{QueueItem: it, Sandbox: schemas.NewID(), UserKey: userKey(t)})
+	require.NoError(t, err)
+	require.Equal(t, workspace.Running, c.Task.State)
+	r, err := s.Renew(ctx, node, workspace.Renew{Claims: []workspace.Held{{QueueItem: it, UserKey: userKey(t)}, {QueueItem: workspace.QueueItem{Task: "nonsense"}}}})
+	require.NoError(t, err)
+	require.Equal(t, workspace.VerdictKeep, r.Claims[0].Verdict)
+	require.NotEmpty(t, r.Claims[0].UserJWT)
+	require.Equal(t, workspace.VerdictLost, r.Claims[1].Verdict)
+	a, err := s.Attempt(ctx, mesh.Caller{Principal: schemas.Filesystem}, workspace.AttemptRequest{Tenant: "acme", Workspace: "demo", Task: id})
+	require.NoError(t, err)
+	require.Equal(t, "n1", a.Node)
+	now := time.Now()
+	_, err = s.Progress(ctx, node, workspace.Progress{QueueItem: it, CommandAt: &now})
+	require.NoError(t, err)
+	_, err = s.Finish(ctx, node, workspace.Finish{QueueItem: it, Outcome: workspace.Outcome{Exit: &workspace.Exit{Reason: "exited"}}})
+	require.NoError(t, err)
+	k, err := s.TaskGet(ctx, ann, workspace.ID{ID: id})
+	require.NoError(t, err)
+	require.Equal(t, workspace.Complete, k.State)
+	require.NotNil(t, k.Attempt.CommandAt)
+	h, err := s.TaskHistory(ctx, ann, workspace.ID{ID: id})
+	require.NoError(t, err)
+	require.Len(t, h.Items, 4)
+	_, err = s.TaskCancel(ctx, ann, workspace.ID{ID: id})
+	require.True(t, fault.Is(err, fault.Conflict))
+	again, err := s.TaskRetry(ctx, ann, workspace.ID{ID: id})
+	require.NoError(t, err)
+	_, err = s.TaskCancel(ctx, ann, workspace.ID{ID: again.ID})
+	require.NoError(t, err)
+	for _, by := range []mesh.Caller{ann, node} {
+		_, err = s.TenantList(ctx, by, workspace.List{})
+		require.True(t, fault.Is(err, fault.Denied))
+		_, err = s.DLQDrop(ctx, by, workspace.DLQRef{Sequences: []uint64{1}})
+		require.True(t, fault.Is(err, fault.Denied))
+	}
+	ts, err := s.TenantList(ctx, op, workspace.List{})
+	require.NoError(t, err)
+	require.Len(t, ts.Items, 1)
+	var last workspace.OutputChunk
+	require.NoError(t, s.TaskOutput(ctx, ann, workspace.OutputRequest{Task: id}, func(c workspace.OutputChunk) error { last = c; return nil }))
+	require.True(t, last.End)
+}
+
 func TestPinnedWorkspaceRunsOnItsNode(t *testing.T) {
 	b := newBed(t)
 	must[workspace.Workspace](b, b.user, "acme", "-", workspace.OpWorkspacePut, workspace.Put[workspace.Workspace]{Value: workspace.Workspace{Name: "demo", Labels: map[string]string{workspace.LabelNode: "n2"}}})

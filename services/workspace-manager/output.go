@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -15,8 +16,9 @@ import (
 	"github.com/weftmesh/weft/schemas/workspace"
 )
 
-// outputQuiet is how long after the end of an attempt its last output may still come.
-const outputQuiet = time.Second
+// outputLate is how long after the end of an attempt a follower waits for output that is stored and has
+// not reached it yet.
+const outputLate = 5 * time.Second
 
 // appearWithin is how long a follower waits for a task that has no record yet.
 const appearWithin = 5 * time.Second
@@ -110,6 +112,7 @@ type outputReader struct {
 	req  workspace.OutputRequest
 	send func(workspace.OutputChunk) error
 	next map[string]int64 // the next offset of each stream
+	seen atomic.Uint64    // sequence in the output stream up to which everything was sent
 }
 
 // stream replays the output stream, and with Follow goes on until the attempt has ended and nothing more came.
@@ -138,7 +141,7 @@ func (o *outputReader) stream(ctx context.Context) error {
 	defer it.Stop()
 	ended := make(chan struct{})
 	if o.req.Follow {
-		go func() { defer close(ended); o.awaitEnd(read, cancel) }()
+		go func() { defer close(ended); o.awaitEnd(read, subject, cancel) }()
 		defer func() { cancel(); <-ended }()
 	}
 	for {
@@ -156,29 +159,48 @@ func (o *outputReader) stream(ctx context.Context) error {
 				return err
 			}
 		}
-		if md, err := m.Metadata(); err == nil && md.NumPending == 0 && !o.req.Follow {
-			return nil
+		if md, err := m.Metadata(); err == nil {
+			o.seen.Store(md.Sequence.Stream)
+			if md.NumPending == 0 && !o.req.Follow {
+				return nil
+			}
 		}
 	}
 }
 
-// awaitEnd calls done a moment after the attempt is no longer the running one.
-func (o *outputReader) awaitEnd(ctx context.Context, done func()) {
+// awaitEnd calls done when the attempt is no longer the running one and what is stored of its output was
+// sent. A node reports the end only after it has published; what it could not, its spool has.
+func (o *outputReader) awaitEnd(ctx context.Context, subject string, done func()) {
+	defer done()
 	for {
 		changed := o.v.next()
 		t, ok := o.v.tasks.get(o.k)
 		if !ok || t.State.Final() || t.Attempt != o.req.Attempt || t.State == workspace.Pending {
-			select {
-			case <-ctx.Done():
-			case <-time.After(outputQuiet):
-			}
-			done()
-			return
+			break
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, outputLate)
+	defer cancel()
+	st, err := o.s.js.Stream(ctx, "OUT-"+o.k.Tenant)
+	if err != nil {
+		return
+	}
+	last, err := st.GetLastMsgForSubject(ctx, subject)
+	if err != nil {
+		return // there is none
+	}
+	t := time.NewTicker(2 * time.Millisecond)
+	defer t.Stop()
+	for o.seen.Load() < last.Sequence {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
 		}
 	}
 }

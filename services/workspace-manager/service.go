@@ -115,10 +115,8 @@ func (s *Service) Run(ctx context.Context) error {
 func (s *Service) prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	_, err := s.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: heartbeatsBucket, TTL: heartbeatsTTL,
-		Storage: jetstream.MemoryStorage, Replicas: s.cfg.Replicas, Description: "nodes' heartbeats and renewals; lost with the servers, told again"})
-	if err != nil {
-		return fmt.Errorf("bucket %s: %w", heartbeatsBucket, err)
+	if err := s.nodes.makeBucket(ctx); err != nil {
+		return err
 	}
 	if _, err := s.js.Stream(ctx, provision.Queue); err != nil {
 		return fmt.Errorf("stream %s: %w", provision.Queue, err)

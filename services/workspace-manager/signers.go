@@ -99,6 +99,9 @@ func (g *signers) save(ctx context.Context, tenant, account, seed, state string)
 		if k.State == workspace.Deleting && state == workspace.Active {
 			return fault.New(fault.Conflict, "tenant %q is being deleted; wait until it is gone", tenant)
 		}
+		if k.State == state && (seed == "" || g.same(tenant, k, account, seed)) {
+			return nil // so that telling it again at every start writes nothing
+		}
 		if seed != "" {
 			k.Account, k.Sealed = account, g.key.Seal(tenant, []byte(seed))
 		}
@@ -121,6 +124,13 @@ func (g *signers) save(ctx context.Context, tenant, account, seed, state string)
 		}
 	}
 	return fault.New(fault.Conflict, "tenant %q is being changed by somebody else; try again", tenant)
+}
+
+// same reports whether an entry holds this account and seed.
+func (g *signers) same(tenant string, k tenantKey, account, seed string) bool {
+	have, err := g.key.Open(tenant, k.Sealed)
+	defer clear(have)
+	return err == nil && k.Account == account && string(have) == seed
 }
 
 // entry reads a tenant's entry; ok is false if there is none.

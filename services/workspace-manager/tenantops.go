@@ -15,8 +15,8 @@ import (
 )
 
 // TenantPut makes a tenant: its streams, then its signing key under seal, then its record. Asked again
-// it does what is missing; without a seed it changes only the quota. Who has the operator's key has
-// made the tenant's account before.
+// it does what is missing; without a seed it changes only the quota, and an empty quota leaves the one
+// that is there. Who has the operator's key has made the tenant's account before.
 func (s *Service) TenantPut(ctx context.Context, by mesh.Caller, req workspace.TenantPut) (workspace.Tenant, error) {
 	var none workspace.Tenant
 	if err := checkOperator(by); err != nil {
@@ -46,10 +46,10 @@ func (s *Service) TenantPut(ctx context.Context, by mesh.Caller, req workspace.T
 			*t = workspace.Tenant{Name: want.Name, Quota: want.Quota, State: workspace.Active, CreatedAt: s.cfg.Now().UTC()}
 			return "created", nil
 		}
-		if t.Quota == want.Quota && t.State == workspace.Active {
+		if want.Quota == (workspace.Quota{}) || t.Quota == want.Quota {
 			return "", nil
 		}
-		t.Quota, t.State = want.Quota, workspace.Active
+		t.Quota = want.Quota
 		return "changed", nil
 	})
 	if err == nil {

@@ -25,6 +25,7 @@ type Item struct {
 // Node is what admission must know of a node.
 type Node struct {
 	Ready bool
+	Apart bool // of another pool: it runs only what is pinned to it
 	Slots int
 	Held  int // slots taken by what is no task: interactive sandboxes
 }

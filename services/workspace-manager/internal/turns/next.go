@@ -15,7 +15,8 @@ func (x *Index) Next(now time.Time) (g Grant, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.wake(now)
-	if x.room() <= 0 {
+	room, apart := x.room()
+	if room <= 0 && !apart {
 		return Grant{}, false
 	}
 	var best *entry
@@ -24,7 +25,7 @@ func (x *Index) Next(now time.Time) (g Grant, ok bool) {
 		if t.pending == 0 || (of != nil && !t.before(of)) || atLimit(t.limits.MaxRunning, t.underway) {
 			continue
 		}
-		if e := x.head(t); e != nil {
+		if e := x.head(t, room > 0); e != nil {
 			best, of = e, t
 		}
 	}
@@ -60,19 +61,23 @@ func (t *tenant) before(o *tenant) bool {
 	return t.pass < o.pass
 }
 
-// room is how many more may be on their way.
-func (x *Index) room() int {
+// room is how many more may be on their way to the nodes of the pool; apart says that there are others.
+func (x *Index) room() (room int, apart bool) {
 	slots, used := 0, x.queued
 	for name, n := range x.nodes {
-		if n.Ready {
+		switch {
+		case n.Apart:
+			used -= x.pinned[name] // those wait elsewhere
+			apart = apart || n.Ready
+		case n.Ready:
 			slots += n.Slots
 			used += x.onNode[name] + n.Held
 		}
 	}
 	if slots == 0 {
-		return 0
+		return 0, apart
 	}
-	return slots + x.margin - used
+	return slots + x.margin - used, apart
 }
 
 // roomOn is the same for one node.
@@ -84,13 +89,16 @@ func (x *Index) roomOn(node string) int {
 	return n.Slots + x.margin - x.onNode[node] - n.Held - x.pinned[node]
 }
 
-// head is the first task of t that no limit holds back.
-func (x *Index) head(t *tenant) *entry {
+// head is the first task of t that no limit holds back; pool says that the pool has room.
+func (x *Index) head(t *tenant, pool bool) *entry {
 	for _, p := range priorities {
 		var best *entry
 		for g, h := range t.waiting[p] {
 			e := h.es[0]
 			if best != nil && !older(e, best) {
+				continue
+			}
+			if !pool && !x.nodes[g.pin].Apart {
 				continue
 			}
 			s, a := t.space(g.workspace), t.agent(g.workspace, g.agent)

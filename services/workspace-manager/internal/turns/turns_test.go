@@ -174,6 +174,16 @@ func TestPinnedWaitsForItsNode(t *testing.T) {
 	require.Equal(t, []string{"p0", "p1"}, all(x))
 }
 
+func TestNodesOfAnotherPoolRunOnlyWhatIsPinned(t *testing.T) {
+	x := index(2, 0)
+	x.SetNode("gpu", turns.Node{Ready: true, Apart: true, Slots: 3})
+	for i := range 5 {
+		x.Put(item("acme", fmt.Sprint("f", i), i))
+		x.Put(item("acme", fmt.Sprint("p", i), 100+i, func(it *turns.Item) { it.Pin = "gpu" }))
+	}
+	require.ElementsMatch(t, []string{"f0", "f1", "p0", "p1", "p2"}, all(x))
+}
+
 func TestTenantRemoved(t *testing.T) {
 	x := index(10, 0)
 	x.Put(item("a", "a1", 0))
