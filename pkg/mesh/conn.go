@@ -29,6 +29,7 @@ type Options struct {
 	// Name is the user's name. InboxPrefix is _INBOX.<name> if empty.
 	Name        string
 	InboxPrefix string
+	JetStream   string // prefix of JetStream's API; accounts.NodeAPI for a node, else empty
 	Logger      *slog.Logger
 	Metrics     *Metrics
 }
@@ -82,7 +83,13 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 		return nil, connectFault(err, o.URL)
 	}
 	c.nc = nc
-	if c.js, err = jetstream.New(nc, jetstream.WithDefaultTimeout(10*time.Second), jetstream.WithPublishAsyncMaxPending(4096)); err != nil {
+	js := []jetstream.JetStreamOpt{jetstream.WithDefaultTimeout(10 * time.Second), jetstream.WithPublishAsyncMaxPending(4096)}
+	if o.JetStream == "" {
+		c.js, err = jetstream.New(nc, js...)
+	} else {
+		c.js, err = jetstream.NewWithAPIPrefix(nc, o.JetStream, js...)
+	}
+	if err != nil {
 		nc.Close()
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weftmesh/weft/pkg/fault"
@@ -140,6 +141,21 @@ func TestNodeReachesWhatItMay(t *testing.T) {
 	got, err := live.NextMsgWithContext(ctx)
 	require.NoError(t, err)
 	require.Equal(t, "line\n", string(got.Data))
+
+	// It pulls from its pool's queue, and acknowledges.
+	_, err = svc.JetStream().CreateConsumer(ctx, "QUEUE", jetstream.ConsumerConfig{Durable: "default", FilterSubject: "weft.v1.queue.default.*", AckPolicy: jetstream.AckExplicitPolicy})
+	require.NoError(t, err)
+	_, err = svc.Publish(ctx, "weft.v1.queue.default.normal", ping{N: 7}, nil)
+	require.NoError(t, err)
+	cons, err := node.JetStream().Consumer(ctx, "QUEUE", "default")
+	require.NoError(t, err)
+	msg, err := cons.Next(jetstream.FetchMaxWait(5 * time.Second))
+	require.NoError(t, err)
+	require.JSONEq(t, `{"text":"","n":7}`, string(msg.Data()))
+	require.NoError(t, msg.DoubleAck(ctx))
+	q, err := svc.JetStream().Stream(ctx, "QUEUE")
+	require.NoError(t, err)
+	require.Zero(t, q.CachedInfo().State.Msgs, "acknowledged, so it is gone from the work queue")
 
 	// It can write no record.
 	s, _ = schemas.Evt("acme", "demo", "task", task)

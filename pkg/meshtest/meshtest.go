@@ -66,7 +66,8 @@ func (m *Mesh) Service(role string) *mesh.Conn {
 // Node connects as a node of pool "default".
 func (m *Mesh) Node(name string) *mesh.Conn {
 	m.t.Helper()
-	return m.connect(name, "", func() (accounts.Credentials, error) { return m.Keys.Node(name, "default") })
+	return m.connectWith(mesh.Options{Name: name, JetStream: accounts.NodeAPI,
+		Credentials: func() (accounts.Credentials, error) { return m.Keys.Node(name, "default") }})
 }
 
 // User connects as a tenant's user.
@@ -88,7 +89,13 @@ func (m *Mesh) Agent(tenant, workspace, principal, sandbox string) *mesh.Conn {
 
 func (m *Mesh) connect(name, inbox string, creds func() (accounts.Credentials, error)) *mesh.Conn {
 	m.t.Helper()
-	c, err := mesh.Connect(Context(m.t), mesh.Options{URL: m.Bus.URL(), Name: name, InboxPrefix: inbox, Credentials: creds})
+	return m.connectWith(mesh.Options{Name: name, InboxPrefix: inbox, Credentials: creds})
+}
+
+func (m *Mesh) connectWith(o mesh.Options) *mesh.Conn {
+	m.t.Helper()
+	o.URL = m.Bus.URL()
+	c, err := mesh.Connect(Context(m.t), o)
 	require.NoError(m.t, err)
 	m.t.Cleanup(c.Close)
 	return c

@@ -35,7 +35,7 @@ func (d *daemon) credentials(role string) func() (accounts.Credentials, error) {
 func (d *daemon) connect(ctx context.Context, role string) (*mesh.Conn, error) {
 	o := mesh.Options{URL: d.cfg.NATSURL, Name: role, Credentials: d.credentials(role), Logger: d.log.With("as", role), Metrics: d.metrics}
 	if role == schemas.Runtime {
-		o.Name = d.cfg.Node
+		o.Name, o.JetStream = d.cfg.Node, accounts.NodeAPI
 	}
 	if d.bus != nil {
 		o.URL, o.Dial = "", d.bus.InProcessConn

@@ -32,6 +32,9 @@ func (d *daemon) filesystemPart() lifecycle.Part {
 		Run: func(ctx context.Context) error { return svc.Run(ctx) },
 		Stop: func() {
 			stop()
+			if err := svc.Close(); err != nil {
+				d.log.Warn("files not closed", "err", err)
+			}
 			conn.Close()
 		},
 	}

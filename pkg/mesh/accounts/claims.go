@@ -49,9 +49,13 @@ func (k *Keyring) nodesClaims() *jwt.AccountClaims {
 	c := jwt.NewAccountClaims(public(k.nodes.key))
 	c.Name = "NODES"
 	weft := public(k.weft.key)
-	for _, s := range []string{"weft.v1.int.>", "weft.v1.out.>", "weft.v1.audit.>",
-		"$JS.API.CONSUMER.MSG.NEXT.QUEUE.*", "$JS.API.CONSUMER.INFO.QUEUE.*", "$JS.ACK.QUEUE.>"} {
+	for _, s := range []string{"weft.v1.int.>", "weft.v1.out.>", "weft.v1.audit.>", "$JS.ACK.QUEUE.>"} {
 		c.Imports.Add(imports(weft, s, jwt.Service))
+	}
+	for _, s := range []string{"CONSUMER.MSG.NEXT.QUEUE.", "CONSUMER.INFO.QUEUE."} {
+		i := imports(weft, "$JS.API."+s+"*", jwt.Service)
+		i.LocalSubject = jwt.RenamingSubject(NodeAPI + "." + s + "$1")
+		c.Imports.Add(i)
 	}
 	// Live output goes to tenants from here: what comes into WEFT by a service import is stored there, but
 	// the server hands it to no third account's stream import.

@@ -95,6 +95,8 @@ func TestNegativePermissions(t *testing.T) {
 		{"purge the log", "$JS.API.STREAM.PURGE.LOG-acme", false, append([]string{schemas.Operator}, both...)},
 		{"read the log raw", "$JS.API.STREAM.MSG.GET.LOG-acme", false, append([]string{schemas.Operator}, both...)},
 		{"pull another pool's queue", "$JS.API.CONSUMER.MSG.NEXT.QUEUE.gpu", false, both},
+		{"pull another pool's queue by the node's prefix", accounts.NodeAPI + ".CONSUMER.MSG.NEXT.QUEUE.gpu", false, both},
+		{"make a consumer by the node's prefix", accounts.NodeAPI + ".CONSUMER.CREATE.QUEUE.n1", false, both},
 		{"pull a service's consumer", "$JS.API.CONSUMER.MSG.NEXT.TASKS-acme.manager", false, both},
 		{"acknowledge for another", "$JS.ACK.TASKS-acme.manager.1.1.1.1.1", false, both},
 		{"write a bucket", "$KV.leases.manager", false, append(append([]string{schemas.Operator}, both...), services...)},

@@ -20,6 +20,10 @@ const (
 	RoleAdmin = "provisioner" // applies streams and buckets, nothing else
 )
 
+// NodeAPI is the prefix under which a node reaches the little of JetStream's API that it may use. Under
+// $JS.API its own account, which has no JetStream, would answer.
+const NodeAPI = "JS.weft.API"
+
 // Tags of users.
 const (
 	TagWorkspace = "workspace"
@@ -116,8 +120,8 @@ func nodeRole() Role {
 			"weft.v1.int.{{name()}}.*.*",
 			"weft.v1.out.*.*.*.*",
 			"weft.v1.audit.*.*",
-			"$JS.API.CONSUMER.MSG.NEXT.QUEUE.{{tag(pool)}}", "$JS.API.CONSUMER.MSG.NEXT.QUEUE.{{name()}}",
-			"$JS.API.CONSUMER.INFO.QUEUE.{{tag(pool)}}", "$JS.API.CONSUMER.INFO.QUEUE.{{name()}}",
+			NodeAPI + ".CONSUMER.MSG.NEXT.QUEUE.{{tag(pool)}}", NodeAPI + ".CONSUMER.MSG.NEXT.QUEUE.{{name()}}",
+			NodeAPI + ".CONSUMER.INFO.QUEUE.{{tag(pool)}}", NodeAPI + ".CONSUMER.INFO.QUEUE.{{name()}}",
 			"$JS.ACK.QUEUE.{{tag(pool)}}.>", "$JS.ACK.QUEUE.{{name()}}.>",
 		}, replies...),
 		Sub: []string{inbox, "$SRV.>", "weft.v1.sbx.>", "weft.v1.node.{{name()}}.>"},
