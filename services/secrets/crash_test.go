@@ -175,12 +175,13 @@ func TestVaultKilledInTheMiddleOfEverything(t *testing.T) {
 	f := start(t)
 	ref, issued := f.signing()
 	f.putKV(alice, "db", "hunter2")
-	f.grant(alice, "db", "writer", wire.AsFile)
+	f.grant(alice, "db", "writer", wire.AsVault)
 
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var refs []wire.LeaseRef
+	var tokens []string
 	done, unavailable := 0, 0
 	for range 4 {
 		wg.Go(func() {
@@ -191,10 +192,17 @@ func TestVaultKilledInTheMiddleOfEverything(t *testing.T) {
 				default:
 				}
 				mu.Lock()
-				r := f.run("writer", workspace.SecretUse{Name: "db", As: wire.AsFile})
+				r := f.run("writer", workspace.SecretUse{Name: "db", As: wire.AsVault})
 				refs = append(refs, r)
 				mu.Unlock()
-				_, err := f.Issue(f.ctx, n1, request(r))
+				rep, err := f.Issue(f.ctx, n1, request(r))
+				if err == nil {
+					var issued wire.Issued
+					issued, err = secrets.Open(f.node, rep)
+					mu.Lock()
+					tokens = append(tokens, issued.VaultToken)
+					mu.Unlock()
+				}
 				if err == nil {
 					_, err = f.Renew(f.ctx, n1, wire.RenewRequest{Leases: []wire.LeaseRef{r, ref}})
 				}
@@ -246,6 +254,11 @@ func TestVaultKilledInTheMiddleOfEverything(t *testing.T) {
 	accessors, policies := f.ours()
 	require.Equal(t, []string{f.lease(ref).Accessor}, accessors)
 	require.Len(t, policies, 1)
+	require.NotEmpty(t, tokens)
+	for _, token := range tokens {
+		_, err := f.as(token).ReadWithContext(f.ctx, "weft-kv/data/acme/demo/db")
+		require.Error(t, err, "what was revoked is of no use, whenever Vault was killed")
+	}
 }
 
 func TestWithoutVault(t *testing.T) {

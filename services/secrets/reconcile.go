@@ -145,8 +145,8 @@ func (s *Service) reconcilePolicy(ctx context.Context, policy string) error {
 	return s.cfg.Vault.Revoke(ctx, "", policy)
 }
 
-// reconcileTokens revokes tokens of our role that no record knows. The tokens of others are remembered, so
-// that they are looked at once.
+// reconcileTokens revokes tokens of our role that no record knows. The tokens of others are remembered for
+// as long as Vault lists them, so that they are looked at once.
 func (s *Service) reconcileTokens(ctx context.Context, accessors []string, known map[string]bool) error {
 	foreign := map[string]bool{}
 	var errs []error
@@ -161,6 +161,7 @@ func (s *Service) reconcileTokens(ctx context.Context, accessors []string, known
 		h, err := s.cfg.Vault.Lookup(ctx, a)
 		switch {
 		case fault.Is(err, fault.NotFound):
+			foreign[a] = true // is ending, or leads nowhere until Vault tidies up
 		case err != nil:
 			errs = append(errs, err)
 		case !h.Ours:

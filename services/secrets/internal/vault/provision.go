@@ -39,6 +39,7 @@ func Policy() string {
 		name.TransitMount + "/keys/+/config":          {"update"},
 		name.TransitMount + "/verify/+":               {"update"},
 		"sys/policies/acl/" + LeasePrefix + "*":       {"create", "update", "delete"},
+		"sys/capabilities-self":                       {"update"},
 		"sys/policies/acl":                            {"list"},
 		"sys/internal/ui/mounts/" + name.KVMount:      {"read"},
 		"sys/internal/ui/mounts/" + name.TransitMount: {"read"},
