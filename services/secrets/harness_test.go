@@ -187,7 +187,7 @@ func (f *fixture) runIn(tenant, agent string, uses ...workspace.SecretUse) wire.
 }
 
 func request(ref wire.LeaseRef) wire.IssueRequest {
-	return wire.IssueRequest{Tenant: ref.Tenant, Workspace: ref.Workspace, Task: ref.Task, Attempt: ref.Attempt, Sandbox: ref.Sandbox}
+	return wire.IssueRequest(ref)
 }
 
 // issue gives what is in the seal.

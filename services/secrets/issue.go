@@ -26,7 +26,7 @@ var (
 // holds the attempt, it revokes what it gave before and issues anew: tokens are never kept, so the first
 // reply can't be repeated. See the package's doc for what a crash leaves.
 func (s *Service) Issue(ctx context.Context, by mesh.Caller, req wire.IssueRequest) (wire.IssueReply, error) {
-	ref := wire.LeaseRef{Tenant: req.Tenant, Workspace: req.Workspace, Task: req.Task, Attempt: req.Attempt, Sandbox: req.Sandbox}
+	ref := wire.LeaseRef(req)
 	key, err := checkRef(ref)
 	if err != nil {
 		return wire.IssueReply{}, err

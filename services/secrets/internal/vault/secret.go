@@ -243,4 +243,4 @@ func seconds(d time.Duration) string {
 	return strconv.FormatInt(int64(max(1, (d+time.Second-1)/time.Second)), 10) + "s"
 }
 
-var errNoAuth = errors.New("Vault's answer has no token")
+var errNoAuth = errors.New("no token in the answer")
