@@ -115,7 +115,7 @@ const (
 const (
 	MaxValue   = 64 << 10  // bytes of a value
 	MaxSecrets = 1000      // of a workspace
-	MinTTLMS   = 10_000    // of a grant
+	MinTTLMS   = 30_000    // of a grant; nodes renew every 15 s
 	MaxTTLMS   = 3_600_000 // of a grant
 )
 

@@ -81,7 +81,7 @@ func TestBadPuts(t *testing.T) {
 		"value of key":     {alice, wire.PutRequest{Name: "x", Kind: wire.KindTransit, Value: "y"}, fault.Invalid, "takes no value"},
 		"key type":         {alice, wire.PutRequest{Name: "x", Kind: wire.KindTransit, KeyType: "rot13"}, fault.Invalid, "ed25519"},
 		"key type of kv":   {alice, wire.PutRequest{Name: "x", Value: "y", KeyType: "ed25519"}, fault.Invalid, "key_type"},
-		"key over a value": {alice, wire.PutRequest{Name: "db", Kind: wire.KindTransit}, fault.Conflict, "weft secret delete db"},
+		"key over a value": {alice, wire.PutRequest{Name: "db", Kind: wire.KindTransit}, fault.Conflict, "weft secret rm db"},
 	} {
 		_, err := f.Put(f.ctx, c.by, c.req)
 		requireCode(t, c.code, err)

@@ -128,8 +128,17 @@ func Client(t testing.TB, s *bao.Server) *vault.Client {
 	return c
 }
 
-// Root gives a client with a root token, made with the unseal key as an administrator would.
+// Root gives a client with a root token.
 func Root(t testing.TB, s *bao.Server) *api.Client {
+	t.Helper()
+	v, err := vault.Dial(s.Address(), "")
+	require.NoError(t, err)
+	t.Cleanup(func() { vault.Hang(v) })
+	return vault.As(v, RootToken(t, s))
+}
+
+// RootToken makes a root token with the unseal key, as an administrator would.
+func RootToken(t testing.TB, s *bao.Server) value.Value {
 	t.Helper()
 	var k struct {
 		UnsealKey string `json:"unseal_key"`
@@ -149,7 +158,7 @@ func Root(t testing.TB, s *bao.Server) *api.Client {
 	for i := range token {
 		token[i] ^= a.OTP[i]
 	}
-	return vault.As(v, value.OfBytes(token))
+	return value.OfBytes(token)
 }
 
 // Context ends with the test, after a minute at the latest.

@@ -201,7 +201,7 @@ func toFault(what string, err error) error {
 	case errors.Is(err, api.ErrSecretNotFound) || code == http.StatusNotFound:
 		return fault.Wrap(err, fault.NotFound, "%s: Vault has no such thing", what)
 	case code == http.StatusForbidden:
-		return fault.Wrap(err, fault.Internal, "%s: Vault's policy does not allow it to the secrets service; give it the policy of `weft secret policy`", what)
+		return fault.Wrap(err, fault.Internal, "%s: Vault's policy does not allow it to the secrets service; its token needs the policy %s", what, ServicePolicy)
 	case code == http.StatusBadRequest:
 		return fault.Wrap(err, fault.Internal, "%s: Vault refused the request", what)
 	case code == http.StatusRequestEntityTooLarge:

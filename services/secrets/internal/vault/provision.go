@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/vault/api"
@@ -125,38 +127,37 @@ func mount(ctx context.Context, v *api.Client, path, kind string, options map[st
 	return nil
 }
 
-// Ensure checks that Vault has what the service needs, and makes it if the service's token may. A Vault
-// without it, and a token that may not, is told with the command that helps.
+// Ensure checks that Vault has what the service needs. With a token that may write the service's policy, an
+// administrator's, it makes it, also where an older version had made it. To others it tells what is missing.
 func (c *Client) Ensure(ctx context.Context) error {
-	missing := false
 	err := c.do(ctx, "check what Weft needs in Vault", func(ctx context.Context, v *api.Client) error {
+		admin, err := may(ctx, v, "sys/policies/acl/"+ServicePolicy)
+		if err == nil && admin {
+			return Provision(ctx, v)
+		}
+		if err != nil && status(err) != http.StatusForbidden {
+			return err
+		}
 		for _, path := range []string{"sys/internal/ui/mounts/" + name.KVMount, "sys/internal/ui/mounts/" + name.TransitMount, "auth/token/roles/" + Role} {
 			s, err := v.Logical().ReadWithContext(ctx, path)
-			if code := status(err); code == 403 || code == 404 || (err == nil && s == nil) {
-				missing = true
-				return nil
+			if code := status(err); code == http.StatusForbidden || code == http.StatusNotFound || (err == nil && s == nil) {
+				return fault.New(fault.Unavailable, "Vault lacks %s, or hides it from the service's token; start the secrets service once with an administrator's VAULT_TOKEN, which makes it and the policy %s, then with a token of that policy",
+					path[strings.LastIndexByte(path, '/')+1:], ServicePolicy)
 			} else if err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	if err != nil || !missing {
-		return c.waitForKV(ctx, err)
+	if err != nil {
+		return err
 	}
-	err = c.do(ctx, "make what Weft needs in Vault", Provision)
-	if fault.Is(err, fault.Internal) {
-		return fault.Wrap(err, fault.Unavailable, "Vault lacks what Weft needs, and the service's token may not make it; run `weft secret provision` once with an administrator's VAULT_TOKEN")
-	}
-	return c.waitForKV(ctx, err)
+	return c.waitForKV(ctx)
 }
 
 // waitForKV waits until a fresh KV mount has upgraded itself to version 2, which takes Vault a moment
 // after the mount, and during which it refuses.
-func (c *Client) waitForKV(ctx context.Context, err error) error {
-	if err != nil {
-		return err
-	}
+func (c *Client) waitForKV(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	for {

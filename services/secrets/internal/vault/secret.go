@@ -152,7 +152,7 @@ func (c *Client) claim(ctx context.Context, s name.Secret, kind, keyType string)
 	case err != nil:
 		return err
 	case is.Kind != kind || is.KeyType != keyType:
-		return fault.New(fault.Conflict, "secret %s exists as %s; delete it first with `weft secret delete %s`", s.Name, kindOf(is), s.Name)
+		return fault.New(fault.Conflict, "secret %s exists as %s; delete it first with `weft secret rm %s`", s.Name, kindOf(is), s.Name)
 	default:
 		return nil
 	}
