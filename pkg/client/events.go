@@ -3,7 +3,10 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"sync"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/weftmesh/weft/pkg/fault"
 	"github.com/weftmesh/weft/pkg/mesh"
@@ -15,7 +18,7 @@ import (
 const quiet = 30 * time.Second
 
 // again is the pause before a broken many-reply operation is asked again.
-const again = 500 * time.Millisecond
+const again = 200 * time.Millisecond
 
 // Event is one change in the log with the record as JSON.
 type Event = workspace.Change[json.RawMessage]
@@ -77,13 +80,38 @@ func (c *Client) attemptEnded(ctx context.Context, task string, attempt int) (bo
 	return t.State.Final() || attempt > 0 && (t.Attempt.Number > attempt || t.Attempt.EndedAt != nil || t.State == workspace.Pending), nil
 }
 
+// many asks a many-reply operation. When the connection is lost the rest of its answers is, too, so it
+// ends then, to be asked again.
 func many[Rep any](ctx context.Context, c *Client, op string, req any, each func(Rep) error) error {
 	subject, err := c.req(schemas.WorkspaceManager, op)
 	if err != nil {
 		return err
 	}
-	return mesh.RequestMany(ctx, c.conn, subject, req, quiet, each)
+	nc := c.conn.NATS()
+	ask, cancel := context.WithCancelCause(ctx)
+	lost := nc.StatusChanged(nats.RECONNECTING, nats.DISCONNECTED, nats.CLOSED)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		select {
+		case <-lost:
+			cancel(errAway)
+		case <-ask.Done():
+		}
+	})
+	defer watch.Wait()
+	defer cancel(nil)
+	defer nc.RemoveStatusListener(lost)
+	if !nc.IsConnected() {
+		return errAway
+	}
+	err = mesh.RequestMany(ask, c.conn, subject, req, quiet, each)
+	if err != nil && ctx.Err() == nil && context.Cause(ask) == errAway {
+		return errAway
+	}
+	return err
 }
+
+var errAway = fault.New(fault.Unavailable, "the connection to the mesh is lost")
 
 // stop is an error of the caller's own function: it ends everything.
 type stop struct{ error }
@@ -96,11 +124,33 @@ const (
 	maxAway   = 2 * time.Minute
 )
 
+// absence measures for how long a service has not answered.
+type absence struct {
+	since    time.Time
+	answered bool
+}
+
+func (a *absence) end() { a.since, a.answered = time.Time{}, true }
+
+// over reports whether err says more than that the service is away, or says so for too long.
+func (a *absence) over(err error) bool {
+	if !fault.Is(err, fault.Unavailable) && !fault.Is(err, fault.Deadline) {
+		return true
+	}
+	limit := firstAway
+	if a.answered {
+		limit = maxAway
+	}
+	if a.since.IsZero() {
+		a.since = time.Now()
+	}
+	return time.Since(a.since) > limit
+}
+
 // repeat asks until it ended, if follow is set, also while the service is away. ask reports whether
 // anything came, and whether that was all.
 func repeat(ctx context.Context, follow bool, ask func() (some, ended bool, err error)) error {
-	var away time.Time // since when
-	limit := firstAway
+	var away absence
 	for {
 		some, ended, err := ask()
 		if s, ok := err.(stop); ok {
@@ -112,18 +162,11 @@ func repeat(ctx context.Context, follow bool, ask func() (some, ended bool, err 
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err != nil && (!follow || !fault.Is(err, fault.Unavailable)) {
-			return err
-		}
 		if some || err == nil {
-			away, limit = time.Time{}, maxAway
+			away.end()
 		}
-		if err != nil {
-			if now := time.Now(); away.IsZero() {
-				away = now
-			} else if now.Sub(away) > limit {
-				return err
-			}
+		if err != nil && (!follow || away.over(err)) {
+			return err
 		}
 		t := time.NewTimer(again)
 		select {

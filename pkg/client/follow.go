@@ -15,6 +15,7 @@ import (
 // Timing of those who follow a task.
 const (
 	lookEvery   = 3 * time.Second  // at its record, should an event have been missed
+	takenUpIn   = 15 * time.Second // how long a submission may take to appear as a task
 	outputAfter = 10 * time.Second // how long the rest of the output may take once a task has ended
 )
 
@@ -23,15 +24,29 @@ func (c *Client) Wait(ctx context.Context, id string) (workspace.Task, error) {
 	return c.Follow(ctx, id, Following{})
 }
 
+// Run submits a piece of work, follows it and gives the task as it ended.
+func (c *Client) Run(ctx context.Context, s workspace.Submission, key string, f Following) (workspace.Task, error) {
+	sub, err := c.Submit(ctx, s, key)
+	if err != nil {
+		return workspace.Task{}, err
+	}
+	f.Submitted = true
+	return c.Follow(ctx, sub.Task, f)
+}
+
 // Following says what Follow tells of. Nil functions are not called; none is called concurrently with
 // another. An error of one ends Follow.
 type Following struct {
-	State  func(workspace.Task) error        // when its state or attempt changed
-	Output func(workspace.OutputChunk) error // of every attempt in turn
+	// Submitted says that the task was submitted a moment ago: that it is not there yet is no error, for
+	// 15 seconds. After that nobody takes submissions up; this one is safe all the same.
+	Submitted bool
+	State     func(workspace.Task) error        // when its state or attempt changed
+	Output    func(workspace.OutputChunk) error // of every attempt in turn
 }
 
-// Follow tells of a task's changes and output until it has ended, and gives it. A task that was just
-// submitted may not be there yet; Follow waits for it, until ctx ends.
+// Follow tells of a task's changes and output until it has ended, and gives it. It goes on across
+// disconnects and while a service is away, up to two minutes. If a task that has ended comes with an
+// error, the last of its output could not be read.
 func (c *Client) Follow(ctx context.Context, id string, f Following) (workspace.Task, error) {
 	changed := make(chan struct{}, 1)
 	subject, err := schemas.Evt(c.tenant, c.workspace, workspace.EntityTask, id)
@@ -50,26 +65,46 @@ func (c *Client) Follow(ctx context.Context, id string, f Following) (workspace.
 	defer func() { _ = sub.Unsubscribe() }()
 	o := &outputs{c: c, task: id, each: f.Output}
 	defer o.stop()
-	look := time.NewTicker(lookEvery)
-	defer look.Stop()
 	var last workspace.Task
+	var away absence
+	begun := time.Now()
 	for {
-		t, err := c.Task(ctx, id)
+		t, err := o.look(ctx)
+		pause := lookEvery
 		switch {
 		case err == nil:
+			away.end()
 			if err := o.told(ctx, last, t, f); err != nil {
 				return t, err
 			}
 			if last = t; t.State.Final() {
 				return t, o.rest(ctx)
 			}
-		case !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.Unavailable):
+		case ctx.Err() != nil:
+			return last, followEnded(ctx)
+		case fault.Is(err, fault.NotFound) && f.Submitted && last.ID == "":
+			if pause = again; time.Since(begun) > takenUpIn {
+				return last, fault.New(fault.Unavailable, "task %s is accepted, but nobody takes it up; is the workspace-manager running? It will be done when it is", id)
+			}
+		case away.over(err):
 			return last, err
+		default:
+			pause = again
 		}
-		if err := o.await(ctx, changed, look.C); err != nil {
+		if err := o.await(ctx, changed, pause); err != nil {
 			return last, err
 		}
 	}
+}
+
+// look reads the task, in a time that lets a service that is away be asked again.
+func (o *outputs) look(ctx context.Context) (workspace.Task, error) {
+	if !o.c.conn.NATS().IsConnected() {
+		return workspace.Task{}, errAway
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookEvery)
+	defer cancel()
+	return o.c.Task(ctx, o.task)
 }
 
 // outputs reads the output of a task's attempts, one after the other.
@@ -114,15 +149,17 @@ func (o *outputs) begin(ctx context.Context, attempt int) {
 	}()
 }
 
-// await waits for something to look at, handing on output meanwhile.
-func (o *outputs) await(ctx context.Context, changed <-chan struct{}, look <-chan time.Time) error {
+// await waits for something to look at, at most for pause, handing on output meanwhile.
+func (o *outputs) await(ctx context.Context, changed <-chan struct{}, pause time.Duration) error {
+	look := time.NewTimer(pause)
+	defer look.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return followEnded(ctx)
 		case <-changed:
 			return nil
-		case <-look:
+		case <-look.C:
 			return nil
 		case ch := <-o.chunks:
 			if err := o.each(ch); err != nil {

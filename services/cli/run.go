@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -112,20 +111,11 @@ func (a *app) run(ctx context.Context, o runOptions) error {
 	})
 }
 
-// acceptTimeout is how long a submission may take to appear as a task. It is accepted by then; that
-// nobody takes it means that the manager is away.
-const acceptTimeout = 15 * time.Second
-
+// follow shows a task's output and passes its end.
 func (a *app) follow(ctx context.Context, c *client.Client, sub client.Submitted) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	accepted := time.AfterFunc(acceptTimeout, func() {
-		cancel(fault.New(fault.Unavailable, "task %s is accepted, but nobody takes it up; is the workspace-manager running? 'weft task wait %s' waits on", sub.Task, sub.Task))
-	})
-	defer accepted.Stop()
 	t, err := c.Follow(ctx, sub.Task, client.Following{
+		Submitted: true,
 		State: func(t workspace.Task) error {
-			accepted.Stop()
 			if a.json {
 				return a.event("state", t)
 			}
@@ -134,11 +124,13 @@ func (a *app) follow(ctx context.Context, c *client.Client, sub client.Submitted
 		},
 		Output: a.output,
 	})
-	if cause := context.Cause(ctx); err != nil && fault.Is(cause, fault.Unavailable) && errors.Is(err, context.Canceled) {
-		err = cause
-	}
-	if err != nil {
-		if errors.Is(err, context.Canceled) && !a.json {
+	switch {
+	case err != nil && t.State.Final(): // how it ended is worth more than its last line
+		if !a.json {
+			a.say("weft: %s", message(err))
+		}
+	case err != nil:
+		if ctx.Err() != nil && !a.json {
 			a.say("task %s goes on; 'weft task logs -f %s' follows it, 'weft task cancel %s' ends it", sub.Task, sub.Task, sub.Task)
 		}
 		return err
