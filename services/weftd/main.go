@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -117,7 +118,27 @@ func (d *daemon) parts() []lifecycle.Part {
 	if d.cfg.embedded() && d.cfg.has(schemas.WorkspaceManager) {
 		ps = append(ps, lifecycle.Part{Name: "tenants", Start: d.ensureTenants})
 	}
-	return ps
+	return append(ps, lifecycle.Part{Name: "readiness", Start: d.awaitReady})
+}
+
+// readyWithin bounds how long the parts may take to be ready; a node takes up its sandboxes first.
+const readyWithin = time.Minute
+
+// awaitReady waits until every part that has a check passes it, so that who reads "ready" can begin.
+func (d *daemon) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	for {
+		failing := d.health.Ready(ctx)
+		if len(failing) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fault.New(fault.Unavailable, "not ready after %s: %v", readyWithin, failing)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }
 
 func (d *daemon) busPart() lifecycle.Part {
