@@ -3,39 +3,49 @@
 import json
 import os
 import time
+from datetime import datetime, timezone
 
 import attack
-from measure import audit
-from mesh import OUT, fact, files, remember, say, task_input, weft
+import ledger
+from measure import Audit
+from mesh import OUT, say, secret, task_input, weft
+from tree import TOP, files
+
+STEPS = 20  # in which the folder is read, with a line of output for each
 
 work = task_input()
-folder, key = work["folder"], "folder:" + work["folder"]
-if work["misbehave"]:
-    attack.run()
+folder = work["folder"]
+if work.get("misbehave"):
+    attack.run(work["misbehave"])
 
 paths = files(folder)
-say(f"{folder}: reading {len(paths)} files")
-found = audit(paths)
-for step in range(int(work["slow"] * 10)):  # so that there is a middle in which the daemon can be killed
-    say(f"{folder}: pass over the figures {step + 1}")
-    time.sleep(0.1)
+audit = Audit(secret("fingerprint-key"))
+for step in range(STEPS):
+    part = paths[len(paths) * step // STEPS : len(paths) * (step + 1) // STEPS]
+    for path in part:
+        audit.add(path)
+    time.sleep(work["slow"] / STEPS)
+    now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    say(f"{step + 1}/{STEPS} read {len(paths) * (step + 1) // STEPS} of {len(paths)} files at {now}")
+found = audit.result()
 
-before = fact(key)
-if before:
-    old, new = before["files"], found["files"]
-    found["changed"] = sorted(p for p in new if p in old and old[p][0] != new[p][0])
-    found["added"] = sorted(p for p in new if p not in old)
-    found["removed"] = sorted(p for p in old if p not in new)
-    found["before"] = {p: old[p][1] for p in found["changed"]}
-    say(f"{folder}: memory knows this folder; {len(found['changed'])} files changed")
+before = ledger.recall(folder)
+if before is not None:
+    now, found["changed"] = found["files"], []
+    for path in sorted(now.keys() & before.keys()):
+        if now[path][0] != before[path][0]:
+            found["changed"].append({"path": path, "lines_before": before[path][1], "lines": now[path][1]})
+    found["added"] = sorted(now.keys() - before.keys())
+    found["removed"] = sorted(before.keys() - now.keys())
+    say(f"memory knows this folder: {len(found['changed'])} files changed, {len(found['added'])} new, {len(found['removed'])} gone")
+ledger.keep(folder, found)
 
+# The file is in this task's own overlay; it gets into the workspace when the task has ended well.
+where = "findings/files.json" if folder == TOP else f"findings/folder-{folder}.json"
 os.makedirs(f"{OUT}/findings", exist_ok=True)
-name = "root" if folder == "." else folder
-with open(f"{OUT}/findings/{name}.json", "w", encoding="utf-8") as f:
+with open(f"{OUT}/{where}", "w", encoding="utf-8") as f:
     json.dump({"folder": folder, **found}, f, indent=1, sort_keys=True)
 
-remember(key, f"Folder {folder} has {len(paths)} files and {found['lines']} lines.", {"files": found["files"], "lines": found["lines"]})
-g = work["group"]
-weft("msg", "send", "reviewer", "--group", g["id"], "--group-size", str(g["size"]),
-     stdin=json.dumps({"folder": folder, "lines": found["lines"], "files": len(paths), "pass": work["pass"]}))
-say(f"{folder}: {found['lines']} lines, {len(found['keys'])} things that look like keys; reported")
+report = {"folder": folder, "pass": work["pass"], "findings": where, "files": len(paths), "lines": found["lines"]}
+weft("msg", "send", "reviewer", "--group", work["group"]["id"], "--group-size", str(work["group"]["size"]), stdin=json.dumps(report))
+say(f"reported: {len(paths)} files, {found['lines']} lines, {len(found['keys'])} things that look like keys")

@@ -1,6 +1,7 @@
 """What the audit measures of files: lines, functions, repeated blocks, and what looks like a committed key."""
 
 import hashlib
+import hmac
 import math
 import os
 import re
@@ -9,104 +10,113 @@ from mesh import SOURCE
 
 BLOCK = 8  # lines of a repeated block
 LONGEST = 5  # how many of the longest files and functions a folder reports
-LARGEST = 1 << 20  # bytes; a larger file is counted, not read
+LARGEST = 1 << 20  # bytes; a larger file is counted as one without lines
+EVERY_BLOCK = 16 << 20  # bytes of text after which not every block is remembered any more
 
 FUNCTION = re.compile(r"^(?:func\s+(?:\([^)]*\)\s*)?(\w+)|\s*(?:async\s+)?def\s+(\w+)|(?:export\s+)?(?:async\s+)?function\s+(\w+))")
 KEYS = [
-    ("private key block", re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")),
-    ("access key id", re.compile(r"\bAKIA[0-9A-Z]{16}\b")),
+    ("private key block", re.compile(r"(-----BEGIN [A-Z ]*PRIVATE KEY-----)")),
+    ("access key id", re.compile(r"\b(AKIA[0-9A-Z]{16})\b")),
     ("assigned secret", re.compile(r"""(?i)\b(?:secret|token|passw(?:or)?d|api_?key)\b\s*[:=]+\s*["']([A-Za-z0-9+/_\-]{20,})["']""")),
 ]
 
 
+class Audit:
+    """Takes files one by one, and gives what is to be said of all of them."""
+
+    def __init__(self, fingerprint_key):
+        self.fingerprint_key = fingerprint_key
+        self.files, self.functions, self.keys = {}, [], []
+        self.seen, self.repeated, self.text_bytes = {}, {}, 0
+
+    def add(self, path):
+        digest, lines = read(path)
+        self.files[path] = [digest, len(lines)]
+        self.text_bytes += sum(map(len, lines))
+        self.functions += [{"path": path, "name": name, "line": at, "lines": n} for name, at, n in functions(lines)]
+        self.functions = longest(self.functions)
+        self.keys += self.suspicious(path, lines)
+        self.compare(path, lines)
+
+    def result(self):
+        """Everything as a value that goes into JSON. files has a digest and the lines of each."""
+        pairs = sorted(self.repeated.items(), key=lambda e: (-e[1], e[0]))[:LONGEST]
+        return {
+            "files": self.files,
+            "lines": sum(n for _, n in self.files.values()),
+            "longest_files": longest([{"path": p, "lines": n} for p, (_, n) in self.files.items()]),
+            "longest_functions": self.functions,
+            "duplicates": [{"a": a, "b": b, "blocks": n} for (a, b), n in pairs],
+            "keys": self.keys[:20],
+        }
+
+    def suspicious(self, path, lines):
+        """What looks like a key, never the key itself: its keyed fingerprint tells that two places have the same one."""
+        for i, line in enumerate(lines):
+            for what, pattern in KEYS:
+                m = pattern.search(line)
+                if m and (what != "assigned secret" or entropy(m.group(1)) > 3.5):
+                    mark = hmac.new(self.fingerprint_key, m.group(1).encode(), "sha256").hexdigest()[:12]
+                    yield {"path": path, "line": i + 1, "what": what, "fingerprint": mark}
+
+    def compare(self, path, lines):
+        """Counts the blocks that an earlier file has, too."""
+        keep = 1 + self.text_bytes // EVERY_BLOCK
+        for h in blocks(lines):
+            if int(h[:4], 16) % keep:
+                continue
+            first = self.seen.setdefault(h, path)
+            if first != path:
+                self.repeated[(first, path)] = self.repeated.get((first, path), 0) + 1
+
+
+def longest(things):
+    return sorted(things, key=lambda t: (-t["lines"], t["path"], t.get("line", 0)))[:LONGEST]
+
+
 def read(path):
-    """A file's text, or None where it is no text or too large."""
-    full = os.path.join(SOURCE, path)
-    if os.path.getsize(full) > LARGEST:
-        return None
-    with open(full, "rb") as f:
-        b = f.read()
-    if b"\0" in b[:8192]:
-        return None
-    return b.decode("utf-8", "replace")
-
-
-def digest(path):
-    h = hashlib.sha256()
+    """A file's digest, and its lines; none where it is no text or too large."""
+    digest = hashlib.sha256()
     with open(os.path.join(SOURCE, path), "rb") as f:
-        for part in iter(lambda: f.read(1 << 16), b""):
-            h.update(part)
-    return h.hexdigest()[:16]
+        head = f.read(LARGEST + 1)
+        digest.update(head)
+        while more := f.read(1 << 16):
+            digest.update(more)
+    if len(head) > LARGEST or b"\0" in head[:8192]:
+        return digest.hexdigest()[:16], []
+    lines = head.decode("utf-8", "replace").split("\n")
+    return digest.hexdigest()[:16], lines if lines[-1] else lines[:-1]
 
 
 def functions(lines):
-    """Name and length of every function, by indentation: a function ends where its own level comes back."""
+    """Name, first line and length of every function, by indentation: it ends where its own level comes back."""
     found, start, name, level = [], None, None, 0
     for i, line in enumerate(lines):
-        if not line.strip():
+        text = line.strip()
+        if not text:
             continue
         indent = len(line) - len(line.lstrip())
         if start is not None and indent <= level and i > start:
-            closing = line.strip().startswith("}")
-            found.append((name, start + 1, i - start + (1 if closing else 0)))
+            closing = text.startswith("}")
+            found.append((name, start + 1, i - start + closing))
             start = None
             if closing:
                 continue
-        m = FUNCTION.match(line)
-        if m and start is None:
+        m = FUNCTION.match(line) if start is None else None
+        if m:
             start, level, name = i, indent, next(g for g in m.groups() if g)
     if start is not None:
         found.append((name, start + 1, len(lines) - start))
     return found
 
 
-def entropy(s):
-    return -sum(n / len(s) * math.log2(n / len(s)) for n in (s.count(c) for c in set(s)))
-
-
-def keys(path, lines):
-    found = []
-    for i, line in enumerate(lines):
-        for what, pattern in KEYS:
-            m = pattern.search(line)
-            if m and (not m.groups() or entropy(m.group(1)) > 3.5):
-                found.append({"path": path, "line": i + 1, "what": what})
-    return found
-
-
-def blocks(path, lines):
-    """The hash of every run of BLOCK lines that say something, with where it begins."""
-    kept = [(i, s) for i, s in ((i, line.strip()) for i, line in enumerate(lines)) if len(s) > 3]
+def blocks(lines):
+    """The hash of every run of BLOCK lines that say something."""
+    kept = [text for text in map(str.strip, lines) if len(text) > 3]
     for k in range(len(kept) - BLOCK + 1):
-        run = "\n".join(s for _, s in kept[k : k + BLOCK])
-        yield hashlib.sha1(run.encode(), usedforsecurity=False).hexdigest()[:12], (path, kept[k][0] + 1)
+        yield hashlib.sha1("\n".join(kept[k : k + BLOCK]).encode("utf-8", "replace"), usedforsecurity=False).hexdigest()[:12]
 
 
-def audit(paths):
-    """Everything of one folder, as a value that goes into JSON."""
-    by_file, longest_functions, suspicious, seen, repeated = {}, [], [], {}, {}
-    for path in paths:
-        text = read(path)
-        if text is None:
-            by_file[path] = [digest(path), 0]
-            continue
-        lines = text.splitlines()
-        by_file[path] = [digest(path), len(lines)]
-        longest_functions += [{"path": path, "name": n, "line": at, "lines": k} for n, at, k in functions(lines)]
-        suspicious += keys(path, lines)
-        for h, where in blocks(path, lines):
-            if h in seen and seen[h][0] != path:
-                repeated.setdefault((seen[h][0], path), 0)
-                repeated[(seen[h][0], path)] += 1
-            seen.setdefault(h, where)
-    longest = sorted(by_file.items(), key=lambda e: (-e[1][1], e[0]))[:LONGEST]
-    longest_functions.sort(key=lambda f: (-f["lines"], f["path"], f["line"]))
-    pairs = sorted(repeated.items(), key=lambda e: (-e[1], e[0]))[:LONGEST]
-    return {
-        "files": by_file,
-        "lines": sum(n for _, n in by_file.values()),
-        "longest_files": [{"path": p, "lines": n} for p, (_, n) in longest],
-        "longest_functions": longest_functions[:LONGEST],
-        "duplicates": [{"a": a, "b": b, "runs": n} for (a, b), n in pairs],
-        "keys": suspicious[:20],
-    }
+def entropy(s):
+    """Bits per character."""
+    return -sum(n / len(s) * math.log2(n / len(s)) for n in (s.count(c) for c in set(s)))

@@ -3,14 +3,16 @@
 import json
 import os
 
-from mesh import files, folders, say, task_input, weft
+from mesh import say, task_input, weft
+from tree import files, folders
 
 plan = task_input()
-tops = [f for f in folders() if files(f)]
-group = f"audit-{os.environ['WEFT_TASK']}"
-say(f"{sum(len(files(f)) for f in tops)} files in {len(tops)} folders: one analyst each")
+tops = folders()
+group = {"id": "audit-" + os.environ["WEFT_TASK"], "size": len(tops)}  # the reviewer starts when so many have reported
+say(f"{sum(len(files(f)) for f in tops)} files in {len(tops)} folders: one analyst for each")
 for i, folder in enumerate(tops):
-    work = {"folder": folder, "pass": plan["pass"], "group": {"id": group, "size": len(tops)},
-            "misbehave": plan.get("misbehave", False) and i == 0, "slow": plan.get("slow", 0)}
-    weft("run", "analyst", "--detach", "--key", f"{group}-{i}", "--input", "-", "--label", f"folder={folder}", stdin=json.dumps(work))
-    say(f"  analyst for {folder} submitted")
+    work = {"folder": folder, "pass": plan["pass"], "group": group, "slow": plan.get("slow", 0)}
+    if i == 0:
+        work["misbehave"] = plan.get("misbehave")
+    weft("run", "analyst", "--detach", "--key", f"{group['id']}-{i}", "--label", f"folder={folder}", "--input", "-", stdin=json.dumps(work))
+    say(f"submitted the analyst for {folder}")

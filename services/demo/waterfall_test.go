@@ -1,0 +1,55 @@
+package demo
+
+import (
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weftmesh/weft/pkg/app/spans"
+)
+
+func span(id, parent, name string, from, to int) spans.Span {
+	at := time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)
+	return spans.Span{ID: id, Parent: parent, Name: name, Start: at.Add(time.Duration(from) * time.Millisecond), End: at.Add(time.Duration(to) * time.Millisecond)}
+}
+
+func TestWaterfall(t *testing.T) {
+	failed := span("4", "2", "prepare", 50, 60)
+	failed.Failed = "exhausted"
+	got := waterfall([]spans.Span{
+		span("2", "1", "attempt", 20, 100), span("1", "remote", "submit", 0, 10), failed, span("3", "2", "claim", 20, 25),
+	}, 40, 10)
+	require.Equal(t, []string{
+		"            │0          100 ms│",
+		"submit      │█                │    10 ms",
+		"  attempt   │   ██████████████│    80 ms",
+		"    claim   │   █             │  5.00 ms",
+		"    prepare │        ██       │    10 ms exhausted",
+	}, got)
+}
+
+func TestWaterfallLeavesOutTheShortest(t *testing.T) {
+	var ss []spans.Span
+	for i := range 50 {
+		ss = append(ss, span("", "", "x", i, 2*i+1))
+	}
+	got := waterfall(ss, 100, 10)
+	require.Len(t, got, 1+10+1)
+	require.Equal(t, "and 40 shorter ones", got[11])
+	for _, l := range got {
+		require.LessOrEqual(t, utf8.RuneCountInString(l), 100)
+	}
+}
+
+func TestWaterfallOfStrangeTraces(t *testing.T) {
+	require.Empty(t, waterfall(nil, 80, 10))
+	own := span("1", "1", "its own parent", 0, 0)
+	require.Len(t, waterfall([]spans.Span{own}, 80, 10), 2)
+	long := span("1", "", strings.Repeat("n", 200), 0, 10)
+	for _, l := range waterfall([]spans.Span{long, span("2", "1", "\x1b[2J", 5, 4)}, 20, 10) {
+		require.NotContains(t, l, "\x1b")
+	}
+}
