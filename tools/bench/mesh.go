@@ -175,9 +175,17 @@ func sandboxCold(ctx context.Context, e *Env) ([]Result, error) {
 		e.later = append(e.later, sb.ID)
 		return err
 	}
+	if err := ours(); err != nil { // the image is imported and unpacked by it
+		return nil, err
+	}
+	images, err := ctr(ctx, "images", "ls", "-q").Output()
+	if err != nil {
+		return nil, err
+	}
+	image, _, _ := strings.Cut(string(images), "\n") // of the mesh itself
 	theirs := func() error {
 		n++
-		return quiet(ctr(ctx, "run", "--rm", "weft.local/template/base:1", "bench-run-"+strconv.Itoa(n), "/bin/echo", "hi"))
+		return quiet(ctr(ctx, "run", "--rm", image, "bench-run-"+strconv.Itoa(n), "/bin/echo", "hi"))
 	}
 	var a, b []float64
 	for range 12 { // in turns, with the clean-up of ours outside of the clock
@@ -299,7 +307,7 @@ func snapshotIncremental(ctx context.Context, e *Env) ([]Result, error) {
 	if _, err := c.Workspaces().Put(ctx, workspace.Workspace{Name: "snapshots"}, 0); err != nil {
 		return nil, err
 	}
-	if _, err := c.PutFile(ctx, filesystem.PutRequest{Path: ".", Tar: true, Replace: true}, tarOf(tree, nil)); err != nil {
+	if _, err := c.PutFile(ctx, filesystem.PutRequest{Tar: true, Replace: true}, tarOf(tree, nil)); err != nil {
 		return nil, err
 	}
 	round := 0
@@ -311,7 +319,7 @@ func snapshotIncremental(ctx context.Context, e *Env) ([]Result, error) {
 			return nil, err
 		}
 		t, err := each1(ctx, func() error {
-			_, err := c.PutFile(ctx, filesystem.PutRequest{Path: ".", Tar: true}, tarOf(tree, changed))
+			_, err := c.PutFile(ctx, filesystem.PutRequest{Tar: true}, tarOf(tree, changed))
 			if err != nil {
 				return err
 			}
