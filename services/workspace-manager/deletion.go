@@ -29,7 +29,7 @@ func (s *Service) deletion(ctx context.Context) error {
 				}
 			}
 		}
-		for _, name := range s.deletingTenants(ctx) {
+		for _, name := range s.signers.deleting() {
 			s.progress(ctx, "tenant "+name, s.deleteTenant(ctx, name))
 		}
 		select {
@@ -155,16 +155,6 @@ func (s *Service) purgeCursors(ctx context.Context, filter string) error {
 		return err
 	}
 	return st.Purge(ctx, jetstream.WithPurgeSubject("$KV."+provision.CursorsBucket+"."+filter))
-}
-
-// deletingTenants reads which tenants are marked in the bucket of keys.
-func (s *Service) deletingTenants(ctx context.Context) (out []string) {
-	for _, name := range s.tenants.names() {
-		if k, ok, err := s.signers.entry(ctx, name); err == nil && ok && k.State == workspace.Deleting {
-			out = append(out, name)
-		}
-	}
-	return out
 }
 
 // deleteTenant removes all workspaces of a tenant, then its streams, and at last its entry, which until

@@ -439,3 +439,13 @@ func userKey(t testing.TB) string {
 }
 
 func subjectsOf(filter string) jetstream.StreamInfoOpt { return jetstream.WithSubjectFilter(filter) }
+
+// never checks for d that cond does not hold. Other than require.Never it leaves no check under way.
+func (b *bed) never(d time.Duration, cond func() bool) {
+	b.t.Helper()
+	t := time.NewTicker(20 * time.Millisecond)
+	defer t.Stop()
+	for end := time.Now().Add(d); time.Now().Before(end); <-t.C {
+		require.False(b.t, cond(), "what should never hold holds")
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -150,10 +151,29 @@ type cursor struct {
 	Done uint64 `json:"done"`
 }
 
+// cachedBucket looks a bucket up once: looking it up is a request of its own.
+type cachedBucket struct {
+	mu sync.Mutex
+	kv jetstream.KeyValue
+}
+
+func (c *cachedBucket) get(ctx context.Context, js jetstream.JetStream, name string) (jetstream.KeyValue, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.kv == nil {
+		kv, err := js.KeyValue(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		c.kv = kv
+	}
+	return c.kv, nil
+}
+
 func cursorKey(by mesh.Caller) string { return by.Tenant + "." + by.Workspace + "." + by.Principal }
 
 func (s *Service) cursor(ctx context.Context, by mesh.Caller) (c cursor, rev uint64, err error) {
-	kv, err := s.js.KeyValue(ctx, provision.CursorsBucket)
+	kv, err := s.cursors.get(ctx, s.js, provision.CursorsBucket)
 	if err != nil {
 		return c, 0, err
 	}
@@ -169,7 +189,7 @@ func (s *Service) cursor(ctx context.Context, by mesh.Caller) (c cursor, rev uin
 
 // moveCursor changes a cursor by compare-and-set; change says whether there is anything to change.
 func (s *Service) moveCursor(ctx context.Context, by mesh.Caller, change func(*cursor) bool) error {
-	kv, err := s.js.KeyValue(ctx, provision.CursorsBucket)
+	kv, err := s.cursors.get(ctx, s.js, provision.CursorsBucket)
 	if err != nil {
 		return err
 	}

@@ -319,7 +319,7 @@ func TestNodes(t *testing.T) {
 	require.Eventually(t, func() bool { return node().State == workspace.NodeDraining }, wait, 5*time.Millisecond)
 	require.Contains(t, node().Reason, "disk nearly full")
 	id := runs("b", workspace.Pending)
-	require.Never(t, func() bool { return b.task(id).State != workspace.Pending }, 150*time.Millisecond, 30*time.Millisecond)
+	b.never(150*time.Millisecond, func() bool { return b.task(id).State != workspace.Pending })
 	n.set(func(hb *workspace.Heartbeat) { hb.DiskFree = 1 << 40 })
 	b.until(id, workspace.Complete)
 
@@ -440,7 +440,7 @@ func TestPinnedWorkspaceRunsOnItsNode(t *testing.T) {
 	b.node("n1", 4, exit0)
 	id := b.submit(b.user, "acme", "demo", "k", workspace.Submission{Agent: "worker"})
 	b.until(id, workspace.Pending)
-	require.Never(t, func() bool { return b.task(id).State == workspace.Complete }, 200*time.Millisecond, 40*time.Millisecond)
+	b.never(200*time.Millisecond, func() bool { return b.task(id).State == workspace.Complete })
 	n2 := b.m.Node("n2")
 	must[workspace.Empty](b, n2, "", "", workspace.OpHeartbeat, workspace.Heartbeat{Slots: 1, DiskFree: 1 << 40})
 	require.Contains(t, string(pull(b, n2, "n2").Data), id)
@@ -593,7 +593,7 @@ func TestSigningKeysAreSealedAndWork(t *testing.T) {
 // pull asks for one message of a consumer of the queue, as a node does, and gives it.
 func pull(b *bed, c *mesh.Conn, name string) *nats.Msg {
 	b.t.Helper()
-	m, err := c.NATS().RequestWithContext(b.ctx(), "$JS.API.CONSUMER.MSG.NEXT.QUEUE."+name, []byte(`{"batch":1,"expires":8000000000}`))
+	m, err := c.NATS().RequestWithContext(b.ctx(), accounts.NodeAPI+".CONSUMER.MSG.NEXT.QUEUE."+name, []byte(`{"batch":1,"expires":8000000000}`))
 	require.NoError(b.t, err)
 	require.Empty(b.t, m.Header.Get("Status"), "%v", m.Header)
 	return m

@@ -48,6 +48,7 @@ type Service struct {
 	waiting *progressBuffer
 	queued  *queuedSet
 	admit   chan struct{} // a signal that admission may find something
+	cursors cachedBucket
 	purge   chan struct{} // a signal that something is to be deleted
 }
 
@@ -67,7 +68,7 @@ func New(cfg Config) (*Service, error) {
 	if s.cfg.Purgers == nil {
 		s.cfg.Purgers = meshPurgers(cfg.Conn)
 	}
-	s.signers = &signers{s: s, key: key, minters: map[string]Minter{}}
+	s.signers = &signers{s: s, key: key, minters: map[string]Minter{}, ending: map[string]bool{}}
 	s.nodes = newNodeSet(s)
 	s.tenants = newTenantSet(s)
 	s.lead = &leader{s: s}

@@ -30,6 +30,7 @@ type signers struct {
 	key     *keyring.Key
 	mu      sync.RWMutex
 	minters map[string]Minter
+	ending  map[string]bool // tenants that are being deleted
 }
 
 // learn takes an entry as the bucket has it.
@@ -38,6 +39,9 @@ func (g *signers) learn(tenant string, entry []byte) error {
 	if err := json.Unmarshal(entry, &k); err != nil {
 		return fmt.Errorf("entry of tenant %s: %w", tenant, err)
 	}
+	g.mu.Lock()
+	g.ending[tenant] = k.State == workspace.Deleting
+	g.mu.Unlock()
 	if k.State == workspace.Deleting {
 		signal(g.s.purge)
 	}
@@ -60,6 +64,19 @@ func (g *signers) forget(tenant string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.minters, tenant)
+	delete(g.ending, tenant)
+}
+
+// deleting gives the tenants that are being deleted.
+func (g *signers) deleting() (out []string) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	for name, yes := range g.ending {
+		if yes {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // mint makes the JWT with which a sandbox logs in as principal, for a key pair that its node made.

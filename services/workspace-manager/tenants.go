@@ -216,12 +216,15 @@ const (
 	ackWait       = 8 * time.Second
 	submitTimeout = 3 * time.Second
 	submitAckWait = 4 * time.Second
+	// followTries is how often, over some 20 minutes, a follow-up or a message's triggers are tried before they
+	// go to the dead letters, from where they can be redriven. A submission is tried for ever.
+	followTries = 50
 )
 
 func (s *Service) consume(ctx context.Context, stream, name, filter string, from jetstream.DeliverPolicy, handle func(context.Context, mesh.Delivery) error) error {
-	again, timeout := ackWait, handleTimeout
+	again, timeout, tries := ackWait, handleTimeout, uint64(followTries)
 	if name == consumerSubmit {
-		again, timeout = submitAckWait, submitTimeout
+		again, timeout, tries = submitAckWait, submitTimeout, 0
 	}
 	cctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	cons, err := s.js.CreateOrUpdateConsumer(cctx, stream, jetstream.ConsumerConfig{
@@ -233,7 +236,7 @@ func (s *Service) consume(ctx context.Context, stream, name, filter string, from
 		return err
 	}
 	return s.conn.Consume(ctx, cons, mesh.ConsumeOptions{Service: "workspace-manager", Name: name,
-		Concurrency: s.cfg.Concurrency, Timeout: timeout}, handle)
+		Concurrency: s.cfg.Concurrency, Timeout: timeout, MaxDeliver: tries}, handle)
 }
 
 // names gives the tenants that are followed, without the system's.

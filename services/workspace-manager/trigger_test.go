@@ -139,7 +139,7 @@ func TestGatherStartsOnceWhenAllHaveCome(t *testing.T) {
 		b.send(sb, "reviewer", i+100, hdr(id)) // its second attempt says it again
 	}
 	b.send(sb, "reviewer", "of no group", nil)
-	require.Never(t, func() bool { return len(b.ofAgent("reviewer")) > 0 }, 200*time.Millisecond, 50*time.Millisecond)
+	b.never(200*time.Millisecond, func() bool { return len(b.ofAgent("reviewer")) > 0 })
 	b.send(sb, "reviewer", n-1, hdr(ids[n-1]))
 	b.send(sb, "reviewer", n+99, hdr(ids[n-1]))
 	require.Eventually(t, func() bool { return len(b.ofAgent("reviewer")) == 1 }, wait, 5*time.Millisecond)
@@ -147,7 +147,7 @@ func TestGatherStartsOnceWhenAllHaveCome(t *testing.T) {
 	require.ElementsMatch(t, ids, in.Tasks)
 	require.Len(t, in.Messages, n)
 	require.Equal(t, group, in.Group)
-	require.Never(t, func() bool { return len(b.ofAgent("reviewer")) > 1 }, 200*time.Millisecond, 50*time.Millisecond)
+	b.never(200*time.Millisecond, func() bool { return len(b.ofAgent("reviewer")) > 1 })
 }
 
 func TestGatherOfEvents(t *testing.T) {
