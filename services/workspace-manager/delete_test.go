@@ -139,11 +139,12 @@ func TestTenantDeletion(t *testing.T) {
 func TestEndedTasksExpire(t *testing.T) {
 	b := newBed(t, func(c *manager.Config) { c.Retention, c.RetentionEvery = 300*time.Millisecond, 50*time.Millisecond })
 	b.node("n1", 4, exit0)
-	var ids []string
+	ended := watchFinals(b, b.user)
 	for i := range 5 {
-		ids = append(ids, b.submit(b.user, "acme", "demo", fmt.Sprint(i), workspace.Submission{Agent: "worker"}))
+		b.submit(b.user, "acme", "demo", fmt.Sprint(i), workspace.Submission{Agent: "worker"})
 	}
-	for _, id := range ids {
+	for range 5 {
+		id := <-ended
 		require.Eventually(t, func() bool {
 			_, err := ask[workspace.Task](b.ctx(), b.user, "acme", "demo", workspace.OpTaskGet, workspace.ID{ID: id})
 			return fault.Is(err, fault.NotFound)
