@@ -184,6 +184,25 @@ func (o *Operator) DrainNode(ctx context.Context, name string, undo bool) (works
 	return operate[workspace.NodeRecord](ctx, o, workspace.OpNodeDrain, workspace.NodeDrain{Name: name, Undo: undo})
 }
 
+// PutTemplate makes or changes a template that every tenant can use.
+func (o *Operator) PutTemplate(ctx context.Context, t workspace.Template) (workspace.Template, error) {
+	return operate[workspace.Template](ctx, o, workspace.OpTemplatePut, workspace.Put[workspace.Template]{Value: t})
+}
+
+// Templates gives the templates that every tenant can use, by name.
+func (o *Operator) Templates(ctx context.Context) ([]workspace.Template, error) {
+	return all(0, func(n int, cursor string) ([]workspace.Template, string, error) {
+		p, err := operate[workspace.Page[workspace.Template]](ctx, o, workspace.OpTemplateList, workspace.List{Limit: n, Cursor: cursor})
+		return p.Items, p.Cursor, err
+	})
+}
+
+// DeleteTemplate removes one of them.
+func (o *Operator) DeleteTemplate(ctx context.Context, name string) error {
+	_, err := operate[workspace.Empty](ctx, o, workspace.OpTemplateDelete, workspace.Name{Name: name})
+	return err
+}
+
 // Nodes gives the nodes, as any principal may see them.
 func (c *Client) Nodes(ctx context.Context) ([]workspace.NodeRecord, error) {
 	return list[workspace.NodeRecord](ctx, c.tenantWide(), schemas.WorkspaceManager, workspace.OpNodeList, 0)

@@ -51,7 +51,25 @@ func (c *Client) openSandbox(ctx context.Context, sandbox, op string, r any) (*s
 	if err != nil {
 		return nil, err
 	}
-	return stream.Open(ctx, c.conn, subject, r)
+	st, err := stream.Open(ctx, c.conn, subject, r)
+	if fault.Is(err, fault.Unavailable) {
+		err = c.whyAway(ctx, sandbox, err)
+	}
+	return st, err
+}
+
+// whyAway gives a better reason why a sandbox does not answer, if its record has one.
+func (c *Client) whyAway(ctx context.Context, id string, err error) error {
+	s, e := c.Sandbox(ctx, id)
+	switch {
+	case fault.Is(e, fault.NotFound):
+		return e
+	case e != nil || s.State == workspace.SandboxRunning:
+		return err
+	case s.State == workspace.SandboxStopped && s.Exit != nil:
+		return fault.New(fault.Unavailable, "sandbox %s has ended (%s); create another one", id, s.Exit.Reason)
+	}
+	return fault.New(fault.Unavailable, "sandbox %s is %s", id, s.State)
 }
 
 // ReadFile copies a file of a sandbox's own view to w.

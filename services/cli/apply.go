@@ -39,6 +39,7 @@ type applied struct {
 
 func (a *app) applyCommand() *cobra.Command {
 	var files []string
+	var shared bool
 	c := &cobra.Command{Use: "apply -f FILE", Short: "Make or change definitions from files", GroupID: groupRun, Args: exactly(),
 		Long: `apply makes or changes what the documents of YAML or JSON files define: Workspace, Template,
 Agent, Trigger. What is as defined already stays; every other change is a new version, and tasks
@@ -55,13 +56,14 @@ that were accepted keep theirs. A misspelt field is an error.`,
 			if len(files) == 0 {
 				return fault.New(fault.Invalid, "-f FILE is missing; - is stdin")
 			}
-			return a.apply(c.Context(), files)
+			return a.apply(c.Context(), files, shared)
 		}}
 	c.Flags().StringArrayVarP(&files, "file", "f", nil, "`FILE` with definitions, - for stdin; any number of times")
+	c.Flags().BoolVar(&shared, "shared", false, "templates for every tenant, which takes the mesh's keys")
 	return c
 }
 
-func (a *app) apply(ctx context.Context, files []string) error {
+func (a *app) apply(ctx context.Context, files []string, shared bool) error {
 	var ms []workspace.Manifest
 	for _, f := range files {
 		b, err := a.read(f)
@@ -77,18 +79,61 @@ func (a *app) apply(ctx context.Context, files []string) error {
 	slices.SortStableFunc(ms, func(x, y workspace.Manifest) int {
 		return slices.Index(kinds, x.Kind) - slices.Index(kinds, y.Kind)
 	})
+	if shared {
+		return a.operate(ctx, func(o *client.Operator) error {
+			return a.applyAll(ms, func(m workspace.Manifest) (applied, error) { return applyShared(ctx, o, m) })
+		})
+	}
 	return a.with(ctx, func(c *client.Client) error {
-		out := []applied{}
-		for _, m := range ms {
-			r, err := applyOne(ctx, c, m)
-			if err != nil {
-				_ = a.appliedList(out) // what was done stays done, so it is told
-				return fault.Wrap(err, fault.CodeOf(err), "%s %s", strings.ToLower(m.Kind), m.Name)
-			}
-			out = append(out, r)
-		}
-		return a.appliedList(out)
+		return a.applyAll(ms, func(m workspace.Manifest) (applied, error) { return applyOne(ctx, c, m) })
 	})
+}
+
+func (a *app) applyAll(ms []workspace.Manifest, one func(workspace.Manifest) (applied, error)) error {
+	out := []applied{}
+	for _, m := range ms {
+		r, err := one(m)
+		if err != nil {
+			_ = a.appliedList(out) // what was done stays done, so it is told
+			return fault.Wrap(err, fault.CodeOf(err), "%s %s", strings.ToLower(m.Kind), m.Name)
+		}
+		out = append(out, r)
+	}
+	return a.appliedList(out)
+}
+
+// applyShared applies a template for every tenant.
+func applyShared(ctx context.Context, o *client.Operator, m workspace.Manifest) (applied, error) {
+	if m.Kind != kindTemplate {
+		return applied{}, fault.New(fault.Invalid, "only templates can be shared by all tenants")
+	}
+	return put(ctx, sharedTemplates{o}, m, func(t *workspace.Template) (*string, int) { return &t.Name, t.Version })
+}
+
+// sharedTemplates are the templates of the mesh, as definitions.
+type sharedTemplates struct{ o *client.Operator }
+
+func (s sharedTemplates) Get(ctx context.Context, name string) (workspace.Template, error) {
+	ts, err := s.o.Templates(ctx)
+	if err != nil {
+		return workspace.Template{}, err
+	}
+	for _, t := range ts {
+		if t.Name == name {
+			return t, nil
+		}
+	}
+	return workspace.Template{}, fault.New(fault.NotFound, "no shared template %q", name)
+}
+
+func (s sharedTemplates) Put(ctx context.Context, t workspace.Template, _ int) (workspace.Template, error) {
+	return s.o.PutTemplate(ctx, t)
+}
+
+// definitions is where one kind is read and put.
+type definitions[T any] interface {
+	Get(ctx context.Context, name string) (T, error)
+	Put(ctx context.Context, v T, version int) (T, error)
 }
 
 func (a *app) appliedList(out []applied) error {
@@ -175,7 +220,7 @@ func applyOne(ctx context.Context, c *client.Client, m workspace.Manifest) (appl
 
 // put applies one definition. Somebody else's change between reading and putting is overwritten, as the
 // file says what should be.
-func put[T any](ctx context.Context, d client.Definitions[T], m workspace.Manifest, meta func(*T) (*string, int)) (applied, error) {
+func put[T any](ctx context.Context, d definitions[T], m workspace.Manifest, meta func(*T) (*string, int)) (applied, error) {
 	var v T
 	if err := strict(m.Spec, &v); err != nil {
 		return applied{}, fault.New(fault.Invalid, "spec: %v", err)

@@ -170,7 +170,30 @@ func (a *app) agentCommand() *cobra.Command {
 }
 
 func (a *app) templateCommand() *cobra.Command {
-	return parent("template", groupHave, "Templates: images with their defaults", commands(a, templates())...)
+	shared := &cobra.Command{Use: "shared", Short: "List the templates that every tenant has", Args: exactly(),
+		RunE: func(c *cobra.Command, _ []string) error { return a.sharedList(c.Context()) }}
+	shared.AddCommand(&cobra.Command{Use: "delete NAME", Short: "Delete one of them", Args: exactly("NAME"),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.operate(c.Context(), func(o *client.Operator) error {
+				if err := o.DeleteTemplate(c.Context(), args[0]); err != nil {
+					return err
+				}
+				return a.done(workspace.Name{Name: args[0]}, "shared template %s deleted", args[0])
+			})
+		}})
+	t := parent("template", groupHave, "Templates: images with their defaults", append(commands(a, templates()), shared)...)
+	t.Long = "A workspace has its own templates, those of its tenant (made with -w -) and those that every tenant has\n(made with 'weft apply --shared', which takes the mesh's keys). The nearer one counts."
+	return t
+}
+
+func (a *app) sharedList(ctx context.Context) error {
+	return a.operate(ctx, func(o *client.Operator) error {
+		ts, err := o.Templates(ctx)
+		if err != nil {
+			return err
+		}
+		return items(a, ts, templates().header, templates().row)
+	})
 }
 
 func (a *app) triggerCommand() *cobra.Command {

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -30,6 +32,9 @@ func (a *app) execCommand() *cobra.Command {
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 && args[1] == "--" {
 				args = slices.Concat(args[:1], args[2:])
+			}
+			if len(args) > 1 && strings.HasPrefix(args[1], "-") {
+				return fmt.Errorf("flags of exec come before SANDBOX: %s", c.UseLine())
 			}
 			return between(2, append([]string{"SANDBOX", "COMMAND"}, args...)...)(c, args)
 		},
@@ -134,7 +139,13 @@ func pass(ctx context.Context, s *stream.Session, t *terminal, stdin bool, in io
 
 // ended gives the command's exit code, and says why where it was not the command's own will.
 func (a *app) ended(res runtime.ExecResult) error {
-	if r := res.Exit.Reason; r != "" && r != "exited" && r != "signal" && !a.json {
+	switch r := res.Exit.Reason; {
+	case a.json || r == "" || r == "exited" || r == "signal":
+	case res.Exit.Code == 127:
+		a.say("weft: there is no such command in the sandbox")
+	case res.Exit.Code == 126:
+		a.say("weft: the command can't be executed")
+	default:
 		a.say("weft: the command was ended: %s", r)
 	}
 	if res.Exit.Code != 0 {

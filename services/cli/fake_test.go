@@ -201,7 +201,8 @@ func (f *fakeMesh) operatorOps() []mesh.Endpoint {
 			return workspace.DLQDone{Done: n - len(f.dead)}, nil
 		})
 	}
-	return []mesh.Endpoint{dlq(workspace.OpDLQRedrive), dlq(workspace.OpDLQDrop),
+	shared := definitionOps(f, "template", func(t *workspace.Template) (*string, *int) { return &t.Name, &t.Version })
+	return append(shared, dlq(workspace.OpDLQRedrive), dlq(workspace.OpDLQDrop),
 		op(workspace.OpDLQList, func(mesh.Caller, workspace.DLQList) (workspace.Page[workspace.DeadLetter], error) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -242,7 +243,7 @@ func (f *fakeMesh) operatorOps() []mesh.Endpoint {
 			t.State = "deleting"
 			return t, nil
 		}),
-	}
+	)
 }
 
 func (f *fakeMesh) secretsOps(*mesh.Conn) []mesh.Endpoint {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/weftmesh/weft/pkg/fault"
+	"github.com/weftmesh/weft/pkg/mesh"
 )
 
 // Exit codes. Codes above ExitDeadline are those of a command that was run.
@@ -44,7 +45,7 @@ func Main(ctx context.Context, args, env []string, stdin io.Reader, stdout, stde
 	a.color = isTerminal(stdout) && a.env("NO_COLOR") == "" && a.env("TERM") != "dumb"
 	root := a.root(extra)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	err := root.ExecuteContext(mesh.WithTraceparent(ctx, a.env("TRACEPARENT")))
 	if err == nil {
 		return ExitOK
 	}
@@ -133,7 +134,7 @@ Start a mesh on this machine with 'weft up', then in another terminal try
 	}
 	root.AddCommand(
 		a.runCommand(), a.taskCommand(), a.sandboxCommand(), a.applyCommand(),
-		a.eventsCommand(), a.msgCommand(), a.artifactCommand(),
+		a.eventsCommand(), a.traceCommand(), a.msgCommand(), a.artifactCommand(),
 		a.agentCommand(), a.templateCommand(), a.triggerCommand(), a.filesCommand(), a.snapshotCommand(), a.secretCommand(), a.memoryCommand(),
 		a.upCommand(), a.contextCommand(), a.tenantCommand(), a.workspaceCommand(), a.nodeCommand(), a.dlqCommand(), a.checkCommand(), a.versionCommand(),
 	)

@@ -72,7 +72,11 @@ func (a *app) secretPut(ctx context.Context, r secrets.PutRequest, file string) 
 		if err != nil {
 			return err
 		}
-		return a.done(s, "secret %s stored, version %d; 'weft secret grant %s --agent NAME --as file' lets an agent have it", s.Name, s.Version, s.Name)
+		as := "file"
+		if s.Kind == secrets.KindTransit {
+			as = "vault"
+		}
+		return a.done(s, "secret %s stored, version %d; 'weft secret grant %s --agent NAME --as %s' lets an agent have it", s.Name, s.Version, s.Name, as)
 	})
 }
 
@@ -133,9 +137,16 @@ func (a *app) grantList(ctx context.Context) error {
 			return err
 		}
 		return items(a, gs, "grant secret agent as lease by age", func(g secrets.Grant) []string {
-			return []string{g.ID, g.Secret, g.Agent, fmt.Sprint(g.As), (time.Duration(g.TTLMS) * time.Millisecond).String(), g.GrantedBy, age(g.CreatedAt)}
+			return []string{g.ID, g.Secret, g.Agent, fmt.Sprint(g.As), leaseTime(g.TTLMS), g.GrantedBy, age(g.CreatedAt)}
 		})
 	})
+}
+
+func leaseTime(ms int64) string {
+	if ms == 0 {
+		return "default"
+	}
+	return (time.Duration(ms) * time.Millisecond).String()
 }
 
 // revoked is what revoking prints with --json.

@@ -143,24 +143,25 @@ func (a *app) taskGet(ctx context.Context, id string) error {
 
 func (a *app) describe(w io.Writer, t workspace.Task) {
 	at := t.Attempt
-	fields(w, "task", t.ID, "state", a.state(t.State), "runs", what(t), "submitted by", t.Principal, "key", t.Key,
+	fs := []string{"task", t.ID, "state", a.state(t.State), "runs", what(t), "submitted by", t.Principal, "key", t.Key,
 		"labels", labels(t.Submission.Labels), "submitted", clock(&t.CreatedAt), "finished", clock(t.FinishedAt),
 		"attempt", attempt(t), "node", at.Node, "sandbox", at.Sandbox, "exit", exitOf(t),
 		"queued", between2(&at.QueuedAt, at.StartedAt), "to first output", between2(at.StartedAt, at.FirstOutputAt), "ran", took(t),
-		"started by", t.Trigger, "parent", t.Submission.Parent)
+		"started by", t.Trigger, "parent", t.Submission.Parent}
 	if f := failed(t); f != nil {
-		fields(w, "reason", f.Code+": "+f.Message)
+		fs = append(fs, "reason", f.Code+": "+f.Message)
 	}
 	if o := at.Outcome; o != nil {
-		fields(w, "files changed", fmt.Sprint(o.FilesChanged), "conflicts", strings.Join(o.Conflicts, " "), "snapshot", o.Snapshot, "artifact", o.Artifact,
+		fs = append(fs, "files changed", fmt.Sprint(o.FilesChanged), "conflicts", strings.Join(o.Conflicts, " "), "snapshot", o.Snapshot, "artifact", o.Artifact,
 			"leases", fmt.Sprint(o.Leases), "output", size(o.Usage.StdoutBytes+o.Usage.StderrBytes), "memory", size(o.Usage.MaxRSSBytes),
 			"cpu", (time.Duration(o.Usage.CPUMS) * time.Millisecond).String())
 	}
 	for _, p := range t.Previous {
 		if p.Fault != nil {
-			fields(w, fmt.Sprintf("attempt %d", p.Number), p.Fault.Code+": "+p.Fault.Message)
+			fs = append(fs, fmt.Sprintf("attempt %d", p.Number), p.Fault.Code+": "+p.Fault.Message)
 		}
 	}
+	fields(w, fs...)
 }
 
 // failed is why a task did not end well, if somebody said so.
