@@ -153,7 +153,7 @@ func (d *desk) leave(p *supervisor.Process) {
 // process says what is to be run.
 func (d *desk) process(req runtime.ExecRequest) (supervisor.ProcessSpec, error) {
 	spec := supervisor.ProcessSpec{Argv: supervisor.Texts(req.Argv...), Env: supervisor.Texts(d.env...), Dir: supervisor.Text(workdir(d.run)),
-		Identity: sandbox.Payload(), Rlimits: d.box.Rlimits(), Stdin: req.Stdin, Timeout: time.Duration(req.TimeoutMS) * time.Millisecond, KillLeftovers: true}
+		Identity: sandbox.Payload(), Stdin: req.Stdin, Timeout: time.Duration(req.TimeoutMS) * time.Millisecond, KillLeftovers: true}
 	if len(req.Argv) == 0 || req.TimeoutMS < 0 {
 		return spec, fault.New(fault.Invalid, `"argv" names a command, and "timeout_ms" is not negative`)
 	}

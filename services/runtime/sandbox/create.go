@@ -54,7 +54,8 @@ func (n *Node) create(ctx context.Context, s *Sandbox, level Level) error {
 	if err != nil {
 		return err
 	}
-	launch := s.channel.Launch(n.cfg.Init, n.cfg.Forwards...)
+	r := s.spec.Resources
+	launch := s.channel.Launch(n.cfg.Init, n.cfg.Forwards...).LimitPIDs(r.PIDs + level.ReservePIDs).LimitMemory(r.MemoryBytes + level.ReserveMemory)
 	s.init, err = n.engine.Create(ctx, containerd.Container{
 		ID: s.spec.ID, Image: image, Spec: n.oci(s, level, launch), Labels: labels,
 		HostID: s.ids.first(), Size: rangeSize, Log: s.path("init.log"),

@@ -15,7 +15,7 @@ func TestAForkBombStaysInside(t *testing.T) {
 	n := newNode(t, machine.Engine(t))
 	s := create(t, n)
 	p, err := s.Supervisor().Start(within(t, 10*time.Second), supervisor.ProcessSpec{
-		Argv: supervisor.Texts("/bin/bash", "-c", "bomb() { bomb | bomb & }; bomb; sleep 1000"), Identity: Payload(), Rlimits: s.Rlimits(),
+		Argv: supervisor.Texts("/bin/bash", "-c", "bomb() { bomb | bomb & }; bomb; sleep 1000"), Identity: Payload(),
 		Env: supervisor.Texts("PATH=/usr/bin"), Output: supervisor.OutputRing,
 	})
 	require.NoError(t, err)

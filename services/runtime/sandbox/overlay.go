@@ -12,9 +12,9 @@ import (
 	"github.com/weftmesh/weft/schemas/filesystem"
 )
 
-// overlayOptions keep the upper layer plain: whoever merges it reads files, whiteouts and opaque
-// directories, and no redirects or files without content.
-const overlayOptions = "redirect_dir=off,metacopy=off,index=off,xino=off"
+// overlayOptions let a directory of the lower layers be renamed, which the merge understands, and keep the
+// upper layer plain otherwise: no files without content.
+const overlayOptions = "redirect_dir=on,metacopy=off,index=off,xino=off"
 
 // mountOverlay mounts the layers at target. The lower ones are seen with their owner uid:gid as the
 // host's user to; the upper one belongs to that user. scratch is an empty directory for the time of the call.

@@ -75,13 +75,6 @@ func Payload() supervisor.Identity {
 	return supervisor.Identity{UID: PayloadUID, GID: PayloadGID}
 }
 
-// Rlimits of every payload process. The number of processes is limited for the payload's user beside
-// the group's limit, which is a little higher: so process 1 can always still start a thread.
-func (s *Sandbox) Rlimits() []supervisor.Rlimit {
-	pids := uint64(s.spec.Resources.PIDs)
-	return []supervisor.Rlimit{{Name: "nproc", Soft: pids, Hard: pids}}
-}
-
 // ImageEnv is the environment that the image wants for what runs in it.
 func (s *Sandbox) ImageEnv(ctx context.Context) (map[string]string, error) {
 	image, err := s.node.engine.Image(ctx, s.spec.Image)

@@ -71,7 +71,7 @@ func create(t testing.TB, n *Node, change ...func(*Spec)) *Sandbox {
 func sh(t testing.TB, s *Sandbox, script string) (supervisor.Exit, string) {
 	t.Helper()
 	r, err := s.Supervisor().Run(within(t, 20*time.Second), supervisor.ProcessSpec{
-		Argv: supervisor.Texts("/bin/sh", "-c", script), Identity: Payload(), Rlimits: s.Rlimits(), Dir: "/",
+		Argv: supervisor.Texts("/bin/sh", "-c", script), Identity: Payload(), Dir: "/",
 		Env: supervisor.Texts("PATH=/usr/local/bin:/usr/bin:/bin", "HOME="+HomePath), KillLeftovers: true,
 	}, nil, 1<<20)
 	require.NoError(t, err)
