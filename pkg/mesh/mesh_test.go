@@ -71,6 +71,18 @@ func TestRequestAcrossAccounts(t *testing.T) {
 	}))
 	require.Equal(t, 500, n)
 
+	// A slow reader loses none of many.
+	n = 0
+	require.NoError(t, mesh.RequestMany(ctx, user, s, ping{N: 20_000}, 5*time.Second, func(p ping) error {
+		if n == 0 {
+			time.Sleep(300 * time.Millisecond)
+		}
+		require.Equal(t, n, p.N)
+		n++
+		return nil
+	}))
+	require.Equal(t, 20_000, n)
+
 	s, _ = schemas.Req("acme", "demo", "bob", schemas.Memory, "get")
 	_, err = mesh.Request[ping](ctx, user, s, ping{})
 	require.Equal(t, fault.Denied, fault.CodeOf(err), "another principal's subject: %v", err)

@@ -3,6 +3,7 @@ package mesh
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -41,7 +42,8 @@ func Request[Rep any](ctx context.Context, c *Conn, subject string, req any) (Re
 }
 
 // RequestMany asks subject and gives every answer to each, until an empty one ends them, each gives an
-// error, or ctx ends. quiet bounds the time between two answers; keepalives count.
+// error, or ctx ends. quiet bounds the time between two answers; keepalives count. Who is so slow that
+// answers were lost is told so: unavailable, never a gap in silence.
 func RequestMany[Rep any](ctx context.Context, c *Conn, subject string, req any, quiet time.Duration, each func(Rep) error) error {
 	m, err := newRequest(ctx, subject, req)
 	if err != nil {
@@ -49,47 +51,78 @@ func RequestMany[Rep any](ctx context.Context, c *Conn, subject string, req any,
 	}
 	denied, stop := c.watchDenied(subject)
 	defer stop()
-	in := make(chan *nats.Msg, 512)
 	m.Reply = c.nc.NewInbox()
-	sub, err := c.nc.ChanSubscribe(m.Reply, in)
+	sub, err := c.nc.SubscribeSync(m.Reply)
 	if err != nil {
 		return wrapNATS(err, subject)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
+	if err := sub.SetPendingLimits(pendingAnswers, pendingBytes); err != nil {
+		return wrapNATS(err, subject)
+	}
 	if err := c.nc.PublishMsg(m); err != nil {
 		return wrapNATS(err, subject)
 	}
-	t := time.NewTimer(quiet)
-	defer t.Stop()
-	for {
-		t.Reset(quiet)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
 		select {
-		case <-ctx.Done():
-			return ctx.Err()
 		case <-denied:
-			return c.deniedFault(subject)
-		case <-t.C:
+			cancel(errDenied)
+		case <-ctx.Done():
+		}
+	}()
+	err = receive(ctx, sub, subject, quiet, each)
+	if context.Cause(ctx) == errDenied {
+		err = c.deniedFault(subject)
+	}
+	cancel(nil)
+	<-watched
+	return err
+}
+
+// What a slow caller of a many-reply operation may leave lying before answers are lost.
+const (
+	pendingAnswers = 1 << 18
+	pendingBytes   = 256 << 20
+)
+
+// receive takes answers until the last.
+func receive[Rep any](ctx context.Context, sub *nats.Subscription, subject string, quiet time.Duration, each func(Rep) error) error {
+	for {
+		wait, cancel := context.WithTimeout(ctx, quiet)
+		r, err := sub.NextMsgWithContext(wait)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, context.DeadlineExceeded):
 			return fault.New(fault.Unavailable, "nothing came on %s for %s", subject, quiet)
-		case r := <-in:
-			if r.Header.Get("Status") == "503" {
-				return wrapNATS(nats.ErrNoResponders, subject)
-			}
-			if err := replyFault(r); err != nil {
-				return err
-			}
-			if len(r.Data) == 0 {
-				return nil
-			}
-			if r.Header.Get(headerKeepalive) != "" {
-				continue
-			}
-			var rep Rep
-			if err := json.Unmarshal(r.Data, &rep); err != nil {
-				return fault.Wrap(err, fault.Internal, "an answer on %s could not be read", subject)
-			}
-			if err := each(rep); err != nil {
-				return err
-			}
+		case errors.Is(err, nats.ErrSlowConsumer):
+			return fault.Wrap(err, fault.Unavailable, "answers on %s came faster than they were taken; ask again from the last one", subject)
+		case err != nil:
+			return wrapNATS(err, subject)
+		}
+		if r.Header.Get("Status") == "503" {
+			return wrapNATS(nats.ErrNoResponders, subject)
+		}
+		if err := replyFault(r); err != nil {
+			return err
+		}
+		if len(r.Data) == 0 {
+			return nil
+		}
+		if r.Header.Get(headerKeepalive) != "" {
+			continue
+		}
+		var rep Rep
+		if err := json.Unmarshal(r.Data, &rep); err != nil {
+			return fault.Wrap(err, fault.Internal, "an answer on %s could not be read", subject)
+		}
+		if err := each(rep); err != nil {
+			return err
 		}
 	}
 }

@@ -55,7 +55,12 @@ func (d *daemon) ensureTenants(ctx context.Context) error {
 		return err
 	}
 	for _, n := range names {
-		if err := d.ensureTenant(ctx, op, n); err != nil {
+		err := d.ensureTenant(ctx, op, n)
+		if fault.Is(err, fault.Conflict) {
+			d.log.Warn("tenant is being deleted", "tenant", n, "err", err)
+			continue
+		}
+		if err != nil {
 			return fmt.Errorf("tenant %s: %w", n, err)
 		}
 	}
