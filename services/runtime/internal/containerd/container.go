@@ -135,6 +135,9 @@ func (e *Engine) deleteAll(ctx context.Context, id string) error {
 		if err := e.deleteTask(ctx, cont); err != nil {
 			return err
 		}
+		if err := e.deleteBundle(id); err != nil {
+			return err
+		}
 		if err := cont.Delete(ctx); err != nil && !errdefs.IsNotFound(err) {
 			return fmt.Errorf("remove container %s: %w", id, err)
 		}

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weftmesh/weft/services/runtime/internal/proc"
 )
 
@@ -44,6 +46,26 @@ func (e *Engine) deleteState(ctx context.Context, id string) error {
 	out, err := exec.CommandContext(ctx, e.cfg.Runc, "--root", root, "delete", "--force", id).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("runc delete %s: %w: %s", id, err, clip(strings.TrimSpace(string(out))))
+	}
+	return nil
+}
+
+// deleteBundle removes what a private daemon still has of a task that it has deleted: one whose deletion
+// was asked for by a process that ended meanwhile loses its directory only when the daemon starts next.
+func (e *Engine) deleteBundle(id string) error {
+	if e.cfg.Socket != "" {
+		return nil
+	}
+	const tasks = "io.containerd.runtime.v2.task"
+	for _, state := range []string{filepath.Join(e.cfg.RunDir, "state"), filepath.Join(e.cfg.Dir, "root")} {
+		dir := filepath.Join(state, tasks, Namespace, id)
+		if err := unix.Unmount(filepath.Join(dir, "rootfs"), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil &&
+			!errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // not mounted, not there
+			return fmt.Errorf("unmount the root of task %s: %w", id, err)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("remove the directory of task %s: %w", id, err)
+		}
 	}
 	return nil
 }
