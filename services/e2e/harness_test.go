@@ -197,9 +197,12 @@ func (w *world) end() {
 	}
 	if left := leftovers(w.t, w.dir); len(left) > 0 {
 		w.t.Errorf("left behind:\n%s", strings.Join(left, "\n"))
+		return // to look at
 	}
-	if err := os.RemoveAll(w.dir); err != nil {
-		w.t.Error(err)
+	for _, dir := range []string{w.dir, runDir(w.dir)} {
+		if err := os.RemoveAll(dir); err != nil {
+			w.t.Error(err)
+		}
 	}
 }
 
@@ -232,11 +235,21 @@ func ctx(t testing.TB, d time.Duration) context.Context {
 	return c
 }
 
-// weft runs the CLI against the world and gives what it printed and its exit code.
+// weft runs the CLI as alice of the first tenant and gives what it printed and its exit code.
 func (w *world) weft(stdin string, args ...string) (stdout, stderr string, code int) {
 	w.t.Helper()
-	cmd := exec.Command(filepath.Join(binDir, "weft"), args...)
-	cmd.Env = append(os.Environ(), "WEFT_DATA_DIR="+w.dir, "WEFT_CONTEXTS="+filepath.Join(w.dir, "contexts.json"))
+	contexts := filepath.Join(w.dir, "contexts.json")
+	if _, err := os.Stat(contexts); err != nil {
+		_, stderr, code := w.cli("", "context", "add", "local", "--data-dir", w.dir, "--tenant", "default", "--principal", "alice", "--in", "default")
+		require.Zero(w.t, code, stderr)
+	}
+	return w.cli(stdin, args...)
+}
+
+func (w *world) cli(stdin string, args ...string) (stdout, stderr string, code int) {
+	w.t.Helper()
+	cmd := exec.CommandContext(ctx(w.t, 90*time.Second), filepath.Join(binDir, "weft"), args...)
+	cmd.Env = append(os.Environ(), "WEFT_CONTEXTS="+filepath.Join(w.dir, "contexts.json"))
 	cmd.Stdin = strings.NewReader(stdin)
 	var o, e bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &o, &e
@@ -245,6 +258,38 @@ func (w *world) weft(stdin string, args ...string) (stdout, stderr string, code 
 		require.NoError(w.t, err)
 	}
 	return o.String(), e.String(), cmd.ProcessState.ExitCode()
+}
+
+// must is weft for what has to go well; it gives stdout.
+func (w *world) must(args ...string) string {
+	w.t.Helper()
+	stdout, stderr, code := w.weft("", args...)
+	require.Zero(w.t, code, "weft %s\n%s%s", strings.Join(args, " "), stdout, stderr)
+	return stdout
+}
+
+// items reads the list that a command prints with --json.
+func items[T any](t testing.TB, stdout string) []T {
+	t.Helper()
+	var v struct {
+		Schema string `json:"schema"`
+		Items  []T    `json:"items"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(stdout), &v), stdout)
+	require.Equal(t, "weft.cli.v1", v.Schema)
+	return v.Items
+}
+
+// item reads the one thing that a command prints with --json.
+func item[T any](t testing.TB, stdout string) T {
+	t.Helper()
+	var v struct {
+		Schema string `json:"schema"`
+		Item   T      `json:"item"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(stdout), &v), stdout)
+	require.Equal(t, "weft.cli.v1", v.Schema)
+	return v.Item
 }
 
 // ready asks /readyz.
@@ -273,7 +318,13 @@ func finish(t testing.TB, c *client.Client, s workspace.Submission) workspace.Ta
 	t.Helper()
 	sub, err := c.Submit(ctx(t, 10*time.Second), s, "")
 	require.NoError(t, err)
-	task, err := c.Wait(ctx(t, 90*time.Second), sub.Task)
+	return ended(t, c, sub.Task)
+}
+
+// ended waits for the end of a task that was submitted a moment ago.
+func ended(t testing.TB, c *client.Client, id string) workspace.Task {
+	t.Helper()
+	task, err := c.Follow(ctx(t, 90*time.Second), id, client.Following{Submitted: true})
 	require.NoError(t, err)
 	return task
 }

@@ -16,14 +16,14 @@ import (
 // of running things. It looks at the kernel's own tables, not at what any part of Weft believes.
 func leftovers(t testing.TB, dir string) []string {
 	t.Helper()
-	sum := sha256.Sum256([]byte(filepath.Join(dir, "runtime"))) // as the node marks what is its own
-	owner := hex.EncodeToString(sum[:4])
+	run := runDir(dir)
+	owner := filepath.Base(run)
 	var left []string
-	left = append(left, processes(t, dir, "/run/weft/"+owner)...)
+	left = append(left, processes(t, dir, run)...)
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	require.NoError(t, err)
 	for _, line := range strings.Split(string(mounts), "\n") {
-		if strings.Contains(line, dir+"/") || strings.Contains(line, "/run/weft/"+owner) {
+		if strings.Contains(line, dir+"/") || strings.Contains(line, run) {
 			left = append(left, "mount "+line)
 		}
 	}
@@ -36,12 +36,21 @@ func leftovers(t testing.TB, dir string) []string {
 			left = append(left, "cgroup "+g)
 		}
 	}
-	sandboxes, err := filepath.Glob("/run/weft/" + owner + "/s*/*")
-	require.NoError(t, err)
-	for _, s := range sandboxes {
-		left = append(left, "directory "+s)
+	for _, of := range []string{"shims/*", "sup/*", "ranges/*", "runc/*/*", "state/io.containerd.runtime.v2.task/*/*"} {
+		sandboxes, err := filepath.Glob(filepath.Join(run, of))
+		require.NoError(t, err)
+		for _, s := range sandboxes {
+			left = append(left, "directory "+s)
+		}
 	}
 	return left
+}
+
+// runDir is where the node on a data directory keeps what need not outlive the machine's next start; its last
+// part is how the node marks what is its own.
+func runDir(dir string) string {
+	sum := sha256.Sum256([]byte(filepath.Join(dir, "runtime")))
+	return "/run/weft/" + hex.EncodeToString(sum[:4])
 }
 
 // processes lists those whose command line names one of the paths.

@@ -28,7 +28,7 @@ func TestTask(t *testing.T) {
 		require.Equal(t, "out\n", output(t, c, task.ID, "stdout"))
 		require.Equal(t, "err\n", output(t, c, task.ID, "stderr"))
 		require.Equal(t, 0, task.Attempt.Outcome.Exit.Code)
-		require.Equal(t, 3, task.Attempt.Outcome.FilesChanged, "a.txt, d, d/b.txt")
+		require.Equal(t, 2, task.Attempt.Outcome.FilesChanged, "a.txt, d/b.txt; a directory is no file")
 		var b bytes.Buffer
 		_, err := c.GetFile(ctx(t, 10*time.Second), filesystem.GetRequest{Path: "d/b.txt"}, &b)
 		require.NoError(t, err)
@@ -82,8 +82,7 @@ func TestTask(t *testing.T) {
 		b, err := c.Submit(ctx(t, 10*time.Second), shell("echo twice"), key)
 		require.NoError(t, err)
 		require.Equal(t, a.Task, b.Task)
-		task, err := c.Wait(ctx(t, 30*time.Second), a.Task)
-		require.NoError(t, err)
+		task := ended(t, c, a.Task)
 		require.Equal(t, workspace.Complete, task.State)
 		require.Equal(t, "once\n", output(t, c, a.Task, "stdout"))
 	})
@@ -140,21 +139,28 @@ func TestRefusals(t *testing.T) {
 	})
 	t.Run("wrong type is named", func(t *testing.T) {
 		id := publishRaw(t, c.Conn(), "default", `{"template":"base","command":"echo hi"}`)
-		task, err := c.Wait(ctx(t, 20*time.Second), id)
-		require.NoError(t, err)
+		task := ended(t, c, id)
 		require.Equal(t, workspace.Rejected, task.State)
 		require.Contains(t, task.Fault.Message, "command")
 	})
-	t.Run("malformed JSON", func(t *testing.T) {
-		id := publishRaw(t, c.Conn(), "default", `{"template":`)
-		task, err := c.Wait(ctx(t, 20*time.Second), id)
-		require.NoError(t, err)
-		require.Equal(t, workspace.Rejected, task.State)
+	t.Run("malformed JSON is kept as a dead letter", func(t *testing.T) {
+		key := publishRaw(t, c.Conn(), "default", `{"template":`)
+		var got []workspace.DeadLetter
+		require.Eventually(t, func() bool {
+			got = deadLetters(t, w)
+			return len(got) > 0
+		}, 20*time.Second, 50*time.Millisecond)
+		require.Len(t, got, 1)
+		require.Equal(t, `{"template":`, string(got[0].Body))
+		require.Contains(t, got[0].Reason, "not a JSON object")
+		require.Equal(t, key, schemas.TaskID("default", "default", got[0].Headers[schemas.HeaderID]))
+		_, stderr, code := w.weft("", "dlq", "drop", fmt.Sprint(got[0].Sequence))
+		require.Zero(t, code, stderr)
+		require.Empty(t, deadLetters(t, w))
 	})
 	t.Run("unknown fields are tolerated", func(t *testing.T) {
 		id := publishRaw(t, c.Conn(), "default", `{"template":"base","command":["true"],"from_the_future":{"a":1}}`)
-		task, err := c.Wait(ctx(t, 60*time.Second), id)
-		require.NoError(t, err)
+		task := ended(t, c, id)
 		require.Equal(t, workspace.Complete, task.State)
 	})
 	t.Run("over 1 MiB", func(t *testing.T) {
@@ -171,6 +177,11 @@ func TestRefusals(t *testing.T) {
 		require.NotZero(t, second.cmd.ProcessState.ExitCode())
 		require.Equal(t, workspace.Complete, finish(t, c, shell("true")).State, "the first goes on")
 	})
+}
+
+func deadLetters(t testing.TB, w *world) []workspace.DeadLetter {
+	t.Helper()
+	return items[workspace.DeadLetter](t, w.must("dlq", "list", "--json"))
 }
 
 func waitState(t testing.TB, get func(context.Context, string) (workspace.Task, error), id string, want workspace.State) {
