@@ -36,7 +36,7 @@ func (a Attack) line() string {
 // refusals are the codes that count as a refusal of each kind of attack. What an error of the mesh, as
 // unavailable, hides is not known to be refused. Every kind must have been tried.
 var refusals = map[string][]string{
-	"secret":    {"denied", "ENOENT", "EACCES"},
+	"secret":    {"denied", "closed", "ENOENT", "EACCES"},
 	"sender":    {"denied"},
 	"workspace": {"denied"},
 	"record":    {"denied"},

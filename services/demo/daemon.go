@@ -114,13 +114,13 @@ func (d *daemon) end(ctx context.Context) error {
 }
 
 // tail is the end of weftd's log.
-func (d *daemon) tail(lines int) string {
+func (d *daemon) tail(lines int) []string {
 	b, err := os.ReadFile(d.log)
 	if err != nil {
-		return ""
+		return nil
 	}
 	all := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
+	return all[max(0, len(all)-lines):]
 }
 
 // keepLogs copies the logs of weftd and of what it runs into dir.

@@ -51,6 +51,9 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	s.src = filepath.Join(s.dir, "src")
 	s.d = &daemon{bin: o.Daemon, dataDir: filepath.Join(s.dir, "data"), log: filepath.Join(s.dir, "weftd.log"), args: o.Args, env: daemonEnv(o.Env)}
+	if err := os.MkdirAll(o.Output, 0o755); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(s.dir))
+	}
 	began := time.Now()
 	err = s.perform(ctx)
 	s.res.Took = time.Since(began)
@@ -130,7 +133,7 @@ func (s *show) startMesh(ctx context.Context) error {
 	if err := s.d.start(ctx); err != nil {
 		return err
 	}
-	s.v.say("weftd (pid %d) is ready after %.1f s at %s, with containerd and OpenBao of its own on %s", s.d.cmd.Process.Pid, time.Since(began).Seconds(), s.d.listen, s.d.dataDir)
+	s.v.say("weftd (pid %d) is ready after %.1f s at %s; its data is in %s", s.d.cmd.Process.Pid, time.Since(began).Seconds(), s.d.listen, s.d.dataDir)
 	return nil
 }
 
@@ -173,7 +176,8 @@ func (s *show) end(ctx context.Context, failed error) error {
 // explain shows why the show failed: the end of weftd's log, and where all logs are.
 func (s *show) explain(failed error) {
 	if failed != nil {
-		s.v.block("", s.v.paint(red, "✗ ")+failed.Error(), "", "The end of weftd's log:", s.d.tail(25))
+		s.v.print("\n" + s.v.paint(red, "✗ ") + failed.Error() + "\n\nThe end of weftd's log:\n")
+		s.v.block(s.d.tail(25)...)
 	}
 	dir := filepath.Join(s.o.Output, "logs")
 	if err := s.d.keepLogs(dir); err != nil {

@@ -31,13 +31,17 @@ func (s *show) collect(ctx context.Context) error {
 	if err := s.artifacts(ctx); err != nil {
 		return err
 	}
-	s.v.block("")
-	s.v.block(taskTable(s.res.Tasks)...)
+	s.v.block("", "Tasks, with the milliseconds that each was queued, then until its first output, and until its end:")
+	s.v.block(taskTable(s.res.Tasks, s.v.width())...)
 	return s.trace(ctx)
 }
 
-// taskTable is a line for each task. Times are milliseconds.
-func taskTable(tasks []workspace.Task) []string {
+// fullTable is the width from which on a task's whole id has room.
+const fullTable = 100
+
+// taskTable is a line for each task. Times are milliseconds: from the submission to the node, from there
+// to the first output, and to the end.
+func taskTable(tasks []workspace.Task, width int) []string {
 	rows := make([][]string, 0, len(tasks))
 	for _, t := range tasks {
 		a := t.Attempt
@@ -45,10 +49,14 @@ func taskTable(tasks []workspace.Task) []string {
 		if o := a.Outcome; o != nil {
 			files, leases = fmt.Sprint(o.FilesChanged), fmt.Sprint(o.Leases)
 		}
-		rows = append(rows, []string{t.ID, t.Submission.Agent, t.Submission.Labels[labelFolder], string(t.State), fmt.Sprint(a.Number),
+		id := t.ID
+		if width < fullTable {
+			id = id[:min(8, len(id))]
+		}
+		rows = append(rows, []string{id, clip(label(&t), labelWidth-2), string(t.State), fmt.Sprint(a.Number),
 			passed(&t.CreatedAt, a.StartedAt), passed(a.StartedAt, a.FirstOutputAt), passed(a.StartedAt, a.EndedAt), files, leases})
 	}
-	return table([]string{"TASK", "AGENT", "FOLDER", "STATE", ">ATTEMPT", ">QUEUED ms", ">FIRST OUTPUT ms", ">TOOK ms", ">FILES CHANGED", ">LEASES"}, rows)
+	return table([]string{"TASK", "AGENT", "STATE", ">TRY", ">QUEUED", ">OUTPUT", ">TOOK", ">FILES", ">LEASES"}, rows)
 }
 
 func passed(from, to *time.Time) string {
@@ -142,15 +150,15 @@ func (s *show) trace(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	ss = subtree(ss, spans.SpanOf(t.Traceparent))
 	s.res.Spans = len(ss)
-	s.v.block("", fmt.Sprintf("Trace %s of task %s (%s %s), service by service:", id, t.ID, t.Submission.Agent, t.Submission.Labels[labelFolder]))
+	s.v.block("", fmt.Sprintf("Trace %s of task %s (%s), service by service:", id, t.ID, label(&t)))
 	s.v.block(waterfall(ss, min(s.v.width(), 120), traceRows)...)
 	s.check(len(ss) > 0, "the task's way can be followed through the mesh", "%s", plural(len(ss), "span", "spans"))
 	return nil
 }
 
-// readSpans reads the spans of a task's trace, once the last of them is written. Where a trace has more
-// than the task, those of the task's own time are taken.
+// readSpans reads the spans of a task's trace, once those of its end are written.
 func (s *show) readSpans(ctx context.Context, id string, t workspace.Task) ([]spans.Span, error) {
 	ctx, cancel := context.WithTimeout(ctx, spansWithin)
 	defer cancel()

@@ -105,7 +105,7 @@ func (w *watch) task(ctx context.Context, e client.Event) error {
 	if err := json.Unmarshal(e.Value, &t.Task); err != nil {
 		return fmt.Errorf("event %d: %w", e.Sequence, err)
 	}
-	t.label = strings.TrimSpace(t.Submission.Agent + " " + t.Submission.Labels[labelFolder])
+	t.label = label(&t.Task)
 	if e.Event != "progress" {
 		w.v.event(t.colour, t.label, e.Event, taskDetail(&t.Task))
 	}
@@ -114,6 +114,11 @@ func (w *watch) task(ctx context.Context, e client.Event) error {
 		w.work.Go(func() { w.read(ctx, t, e.ID, n) })
 	}
 	return nil
+}
+
+// label is what a task is called: its agent, and the folder that it has.
+func label(t *workspace.Task) string {
+	return strings.TrimSpace(t.Submission.Agent + " " + t.Submission.Labels[labelFolder])
 }
 
 // taskDetail is what one looks for in a task's event.
@@ -131,10 +136,12 @@ func taskDetail(t *workspace.Task) string {
 	case o != nil && o.Exit != nil && t.State.Final():
 		s += fmt.Sprintf(" exit %d, %s", o.Exit.Code, o.Exit.Reason)
 	}
-	if t.Fault != nil {
-		s += " " + t.Fault.Code + ": " + t.Fault.Message
-	} else if t.Attempt.Fault != nil {
-		s += " " + t.Attempt.Fault.Code + ": " + t.Attempt.Fault.Message
+	f := t.Fault
+	if f == nil {
+		f = t.Attempt.Fault
+	}
+	if f != nil && t.State != workspace.Queued && t.State != workspace.Running {
+		s += " " + f.Code + ": " + f.Message
 	}
 	return s
 }

@@ -49,6 +49,26 @@ func waterfall(ss []spans.Span, width, rows int) []string {
 	return out
 }
 
+// subtree gives the span with the id and all that it caused; all spans where it is not among them.
+func subtree(ss []spans.Span, id string) []spans.Span {
+	below := map[string][]spans.Span{}
+	var out []spans.Span
+	for _, s := range ss {
+		below[s.Parent] = append(below[s.Parent], s)
+		if s.ID == id {
+			out = append(out, s)
+		}
+	}
+	for i := 0; i < len(out); i++ {
+		out = append(out, below[out[i].ID]...)
+		below[out[i].ID] = nil // each once, whatever the file says
+	}
+	if len(out) == 0 {
+		return ss
+	}
+	return out
+}
+
 // longestSpans keeps the n longest.
 func longestSpans(ss []spans.Span, n int) []spans.Span {
 	ss = slices.Clone(ss)

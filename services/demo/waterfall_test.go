@@ -53,3 +53,11 @@ func TestWaterfallOfStrangeTraces(t *testing.T) {
 		require.NotContains(t, l, "\x1b")
 	}
 }
+
+func TestSubtree(t *testing.T) {
+	ss := []spans.Span{span("1", "", "pass", 0, 100), span("2", "1", "analyst", 10, 50), span("3", "2", "attempt", 20, 40), span("4", "1", "other", 60, 90)}
+	require.Equal(t, []spans.Span{ss[1], ss[2]}, subtree(ss, "2"))
+	require.Equal(t, ss, subtree(ss, "nowhere"))
+	loop := []spans.Span{span("1", "2", "a", 0, 1), span("2", "1", "b", 0, 1)}
+	require.LessOrEqual(t, len(subtree(loop, "1")), 3)
+}

@@ -77,8 +77,20 @@ func readFile(path, traceID string, out []Span) ([]Span, error) {
 
 // TraceOf gives the trace id of a W3C traceparent, empty where it is none.
 func TraceOf(traceparent string) string {
-	if len(traceparent) < 55 || traceparent[2] != '-' || traceparent[35] != '-' {
+	if !wellFormed(traceparent) {
 		return ""
 	}
 	return traceparent[3:35]
+}
+
+// SpanOf gives the span id of a W3C traceparent, empty where it is none.
+func SpanOf(traceparent string) string {
+	if !wellFormed(traceparent) {
+		return ""
+	}
+	return traceparent[36:52]
+}
+
+func wellFormed(traceparent string) bool {
+	return len(traceparent) >= 55 && traceparent[2] == '-' && traceparent[35] == '-' && traceparent[52] == '-'
 }

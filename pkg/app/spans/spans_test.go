@@ -39,6 +39,8 @@ func TestReadGathersATraceFromAllFiles(t *testing.T) {
 
 func TestTraceOf(t *testing.T) {
 	require.Equal(t, "0af7651916cd43dd8448eb211c80319c", TraceOf("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"))
+	require.Equal(t, "b7ad6b7169203331", SpanOf("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"))
+	require.Empty(t, SpanOf("00-0af7"))
 	require.Empty(t, TraceOf(""))
 	require.Empty(t, TraceOf("00-0af7651916cd43dd8448eb211c80319c"))
 }

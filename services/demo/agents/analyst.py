@@ -11,8 +11,6 @@ from measure import Audit
 from mesh import OUT, say, secret, task_input, weft
 from tree import TOP, files
 
-STEPS = 20  # in which the folder is read, with a line of output for each
-
 work = task_input()
 folder = work["folder"]
 if work.get("misbehave"):
@@ -20,13 +18,14 @@ if work.get("misbehave"):
 
 paths = files(folder)
 audit = Audit(secret("fingerprint-key"))
-for step in range(STEPS):
-    part = paths[len(paths) * step // STEPS : len(paths) * (step + 1) // STEPS]
+steps = 16 if work["slow"] else 1  # in which the folder is read, with a line of output for each
+for step in range(steps):
+    part = paths[len(paths) * step // steps : len(paths) * (step + 1) // steps]
     for path in part:
         audit.add(path)
-    time.sleep(work["slow"] / STEPS)
+    time.sleep(work["slow"] / steps)
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    say(f"{step + 1}/{STEPS} read {len(paths) * (step + 1) // STEPS} of {len(paths)} files at {now}")
+    say(f"{step + 1}/{steps} read {len(paths) * (step + 1) // steps} of {len(paths)} files at {now}")
 found = audit.result()
 
 before = ledger.recall(folder)
@@ -37,7 +36,7 @@ if before is not None:
             found["changed"].append({"path": path, "lines_before": before[path][1], "lines": now[path][1]})
     found["added"] = sorted(now.keys() - before.keys())
     found["removed"] = sorted(before.keys() - now.keys())
-    say(f"memory knows this folder: {len(found['changed'])} files changed, {len(found['added'])} new, {len(found['removed'])} gone")
+    say(f"memory knows this folder; changed: {len(found['changed'])}, new: {len(found['added'])}, gone: {len(found['removed'])}")
 ledger.keep(folder, found)
 
 # The file is in this task's own overlay; it gets into the workspace when the task has ended well.
