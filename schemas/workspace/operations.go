@@ -378,8 +378,3 @@ type DeadLetter struct {
 	Headers  map[string]string `json:"headers,omitempty"`
 	Body     []byte            `json:"body"`
 }
-
-// DLQRequest names a dead letter by its sequence in the DLQ stream.
-type DLQRequest struct {
-	Sequence uint64 `json:"sequence"`
-}

@@ -222,7 +222,12 @@ func (w *world) as(principal string) *client.Client {
 
 func (w *world) in(ws, principal string) *client.Client {
 	w.t.Helper()
-	c, err := client.Dial(ctx(w.t, 20*time.Second), client.Context{DataDir: w.dir, Tenant: "default", Workspace: ws, Principal: principal})
+	return w.dial("default", ws, principal)
+}
+
+func (w *world) dial(tenant, ws, principal string) *client.Client {
+	w.t.Helper()
+	c, err := client.Dial(ctx(w.t, 20*time.Second), client.Context{DataDir: w.dir, Tenant: tenant, Workspace: ws, Principal: principal})
 	require.NoError(w.t, err)
 	w.t.Cleanup(c.Close)
 	return c
