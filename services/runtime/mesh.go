@@ -152,32 +152,37 @@ type meshQueue struct {
 	events chan pulled
 
 	mu     sync.Mutex
-	open   map[string]bool // consumers that were asked and have not answered yet
+	open   map[string]bool // consumers that were asked and whose answer nobody has taken yet
 	asking sync.WaitGroup
 }
 
 // pulled is an answer of one consumer: a message, or nothing.
 type pulled struct {
-	msg jetstream.Msg
-	err error
+	name string
+	msg  jetstream.Msg
+	err  error
 }
 
 // pullFor is how long one request waits at the server for a message.
 const pullFor = 5 * time.Second
 
+// handBack is how long a message may wait in this process for room. Then it goes back, to a node that has some.
+const handBack = 300 * time.Millisecond
+
 func newMeshQueue(conn *mesh.Conn, node, pool string) *meshQueue {
-	return &meshQueue{conn: conn, names: []string{node, pool}, events: make(chan pulled, 2), open: map[string]bool{}}
+	return &meshQueue{conn: conn, names: []string{node, pool}, events: make(chan pulled), open: map[string]bool{}}
 }
 
-// Pull keeps one request open at each consumer, and never more of them than the caller has room for:
-// an answer that comes while nobody waits is given to the next call, which has room for it.
-func (q *meshQueue) Pull(ctx context.Context, limit int) ([]Delivery, error) {
+// Pull keeps one request open at each consumer. A request outlives the room for which it was made: its
+// message waits a moment for the next call, and goes back to the queue if there is none.
+func (q *meshQueue) Pull(ctx context.Context, _ int) ([]Delivery, error) {
 	for {
-		q.request(ctx, limit)
+		q.request(ctx)
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case p := <-q.events:
+			q.done(p.name)
 			if p.err != nil {
 				return nil, p.err
 			}
@@ -188,41 +193,45 @@ func (q *meshQueue) Pull(ctx context.Context, limit int) ([]Delivery, error) {
 	}
 }
 
-// request asks consumers that have no request open, as far as there is room.
-func (q *meshQueue) request(ctx context.Context, limit int) {
+// request asks the consumers that have no request open.
+func (q *meshQueue) request(ctx context.Context) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, name := range q.names {
-		if !q.open[name] && len(q.open) < limit {
+		if !q.open[name] {
 			q.open[name] = true
 			q.asking.Go(func() { q.fetch(ctx, name) })
 		}
 	}
-	// With room for one only, the consumers take turns.
-	if len(q.names) > 1 {
-		q.names = append(q.names[1:], q.names[0])
-	}
+}
+
+func (q *meshQueue) done(name string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.open, name)
 }
 
 func (q *meshQueue) fetch(ctx context.Context, name string) {
 	msg, err := q.next(ctx, name)
-	q.mu.Lock()
-	delete(q.open, name)
-	q.mu.Unlock()
-	q.events <- pulled{msg, err}
+	t := time.NewTimer(handBack)
+	defer t.Stop()
+	select {
+	case q.events <- pulled{name, msg, err}:
+		return
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	if msg != nil {
+		_ = msg.Nak()
+	}
+	q.done(name)
 }
 
 // Close waits for the requests under way, which end with the last Pull's ctx.
 func (q *meshQueue) Close() { q.asking.Wait() }
 
 func (q *meshQueue) next(ctx context.Context, name string) (jetstream.Msg, error) {
-	wait := pullFor
-	q.mu.Lock()
-	if len(q.open) < len(q.names) {
-		wait = time.Second // room for one: the other consumer has its turn soon
-	}
-	q.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, wait)
+	ctx, cancel := context.WithTimeout(ctx, pullFor)
 	defer cancel()
 	cons, err := q.conn.JetStream().Consumer(ctx, provision.Queue, name)
 	if err != nil {
