@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -71,26 +70,4 @@ func TestHostilePayload(t *testing.T) {
 			require.Equal(t, workspace.Complete, finish(t, c, shell("true")).State, "the node goes on")
 		})
 	}
-}
-
-// TestInsideTheMesh: a sandbox reaches the mesh as its agent, and nothing more, with no credential in sight.
-func TestInsideTheMesh(t *testing.T) {
-	w := boot(t)
-	c := w.as("alice")
-	_, err := c.Agents().Put(ctx(t, 10*time.Second), workspace.Agent{Name: "scout", Template: "base", Entrypoint: []string{"/bin/sh", "-c", strings.Join([]string{
-		`weft memory add --kind semantic --key color --text "the colour is teal" || exit 11`,
-		`weft memory search teal | grep -q teal || exit 12`,
-		`echo hello | weft msg send alice || exit 13`,
-		`weft secret list 2>&1; test $? = 4 || exit 14`,
-		`env | grep -iE 'jwt|seed|nkey|vault_token' && exit 15`,
-		`true`,
-	}, "\n")}}, 0)
-	require.NoError(t, err)
-	task := finish(t, c, workspace.Submission{Agent: "scout"})
-	require.Equal(t, workspace.Complete, task.State, "exit %+v\n%s%s", task.Attempt.Outcome, output(t, c, task.ID, "stdout"), output(t, c, task.ID, "stderr"))
-	msgs, err := c.Messages(ctx(t, 10*time.Second), workspace.MessagesRequest{})
-	require.NoError(t, err)
-	require.Len(t, msgs, 1)
-	require.Equal(t, "scout", msgs[0].From)
-	require.Equal(t, "hello", strings.TrimSpace(string(msgs[0].Body)))
 }
