@@ -73,6 +73,8 @@ func TestFollowAcrossDisconnects(t *testing.T) {
 		got = append(got, e)
 	}
 	require.Equal(t, []string{"submitted", "running", "complete"}, got)
+	front.mu.Lock()
+	defer front.mu.Unlock()
 	require.Positive(t, front.cuts)
 }
 

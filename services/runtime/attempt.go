@@ -157,13 +157,13 @@ func (a *attempt) reclaim(ctx context.Context) bool {
 func (a *attempt) run(ctx context.Context) {
 	own, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	lost := make(chan struct{})
+	lost, over := make(chan struct{}), own.Done()
 	go func() {
 		defer close(lost)
 		select {
 		case <-a.h.lost:
 			cancel(errLost)
-		case <-own.Done():
+		case <-over:
 		}
 	}()
 	defer func() { cancel(nil); <-lost }()
