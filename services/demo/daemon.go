@@ -92,16 +92,16 @@ func (d *daemon) kill() error {
 // end stops weftd, and everything of its data directory that survives it. It has its own time, also
 // when the show was interrupted.
 func (d *daemon) end(ctx context.Context) error {
-	ctx = context.WithoutCancel(ctx)
-	if d.cmd != nil {
-		_ = d.cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-d.done:
-		case <-time.After(stopWithin):
-			_ = d.kill()
-		}
+	if d.cmd == nil {
+		return nil // it never ran
 	}
-	ctx, cancel := context.WithTimeout(ctx, purgeWithin)
+	_ = d.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-d.done:
+	case <-time.After(stopWithin):
+		_ = d.kill()
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), purgeWithin)
 	defer cancel()
 	purge := exec.CommandContext(ctx, d.bin, "-data-dir", d.dataDir, "-purge")
 	purge.Env = d.env
@@ -113,14 +113,18 @@ func (d *daemon) end(ctx context.Context) error {
 	return nil
 }
 
-// tail is the end of weftd's log.
-func (d *daemon) tail(lines int) []string {
+// tail is the end of weftd's log, without control characters.
+func (d *daemon) tail(lines int) string {
 	b, err := os.ReadFile(d.log)
 	if err != nil {
-		return nil
+		return ""
 	}
 	all := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
-	return all[max(0, len(all)-lines):]
+	var out strings.Builder
+	for _, l := range all[max(0, len(all)-lines):] {
+		out.WriteString(clean(l) + "\n")
+	}
+	return out.String()
 }
 
 // keepLogs copies the logs of weftd and of what it runs into dir.

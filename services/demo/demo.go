@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/weftmesh/weft/pkg/client"
@@ -27,8 +28,9 @@ type show struct {
 	probe *probe
 	vault *vault
 
-	killed killing
-	unlock func() // ends the watch and waits for it
+	killed  killing
+	unlock  func() // ends the watch and waits for it
+	removed bool   // the mesh and everything of it
 }
 
 // stage is a part of the show, with what it may take at most.
@@ -58,7 +60,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	err = s.perform(ctx)
 	s.res.Took = time.Since(began)
 	if err == nil {
-		s.close(ctx)
+		s.close()
 	}
 	return s.res, errors.Join(err, s.end(ctx, err))
 }
@@ -72,7 +74,7 @@ func tempDir() (string, error) {
 }
 
 func (s *show) stages() []stage {
-	return []stage{
+	all := []stage{
 		{"Take a copy of the code base", 2 * time.Minute, s.takeCopy},
 		{"Start a mesh: weftd -target=all", 2 * time.Minute, s.startMesh},
 		{"Furnish a workspace", time.Minute, s.furnish},
@@ -82,8 +84,12 @@ func (s *show) stages() []stage {
 		{"The first report", time.Minute, s.judgeFirst},
 		{"Second pass: on a copy in which three files are edited", 10 * time.Minute, s.secondPass},
 		{"All leases are asked of Vault", time.Minute, s.judgeLeases},
-		{"What was left", 2 * time.Minute, s.collect},
+		{"What the audit left", 2 * time.Minute, s.collect},
 	}
+	if !s.o.Keep {
+		all = append(all, stage{"Stop the mesh, and remove it", 3 * time.Minute, s.remove})
+	}
+	return all
 }
 
 // perform goes through the stages.
@@ -125,7 +131,8 @@ func (s *show) takeCopy(ctx context.Context) error {
 	if left := s.inv.leftOut(); left != "" {
 		s.v.say("left out: %s", left)
 	}
-	return nil
+	_, err = choose(s.src, s.inv.Files) // better known now than after the first pass
+	return err
 }
 
 func (s *show) startMesh(ctx context.Context) error {
@@ -137,16 +144,38 @@ func (s *show) startMesh(ctx context.Context) error {
 	return nil
 }
 
-// stopTelling ends the live view.
-func (s *show) stopTelling() {
-	s.unlock()
-	s.unlock = func() {}
+// keptRunning tells how to look around in the mesh that is left running, and how to end it.
+func (s *show) keptRunning() {
+	s.res.DataDir = s.d.dataDir
+	s.v.block("", "The mesh goes on. To look around in it:",
+		fmt.Sprintf("  weft context add demo --data-dir %s --in %s && weft --context demo task list", s.d.dataDir, audited), "To end it:",
+		fmt.Sprintf("  kill %d; %s -data-dir %s -purge && rm -r %s", s.d.cmd.Process.Pid, s.d.bin, s.d.dataDir, s.dir))
 }
 
-// end removes everything that was made, except what is in the output directory. After a failure the logs
-// are kept there.
+// end removes what a show left that did not come to its end. After a failure the logs are kept.
 func (s *show) end(ctx context.Context, failed error) error {
-	s.stopTelling()
+	if ctx.Err() == nil && (failed != nil || !s.res.OK()) {
+		s.explain(failed)
+	}
+	if s.removed {
+		return nil
+	}
+	if s.o.Keep && failed == nil && ctx.Err() == nil {
+		s.release()
+		s.keptRunning()
+		return nil
+	}
+	left, err := s.clear(ctx)
+	if err == nil && len(left) > 0 {
+		err = fault.New(fault.Internal, "not everything could be removed, %s stays: %s", s.dir, strings.Join(left, "; "))
+	}
+	return err
+}
+
+// release lets go of the mesh.
+func (s *show) release() {
+	s.unlock()
+	s.unlock = func() {}
 	if s.c != nil {
 		s.c.Close()
 	}
@@ -156,28 +185,45 @@ func (s *show) end(ctx context.Context, failed error) error {
 	if s.probe != nil {
 		s.probe.close()
 	}
-	if s.o.Keep && failed == nil && ctx.Err() == nil {
-		s.res.DataDir = s.d.dataDir
-		s.v.block("", "The mesh goes on. To look around in it:",
-			fmt.Sprintf("  weft context add demo --data-dir %s --in %s && weft --context demo task list", s.d.dataDir, audited), "To end it:",
-			fmt.Sprintf("  kill %d; %s -data-dir %s -purge && rm -r %s", s.d.cmd.Process.Pid, s.d.bin, s.d.dataDir, s.dir))
-		return nil
+}
+
+// clear stops the mesh and removes everything of it. It says what could not be removed; then the
+// directory stays, because deleting below a mount deletes what is mounted.
+func (s *show) clear(ctx context.Context) (left []string, err error) {
+	s.release()
+	if err := s.d.end(ctx); err != nil {
+		return nil, fmt.Errorf("%s stays: %w", s.dir, err)
 	}
-	if ctx.Err() == nil && (failed != nil || !s.res.OK()) {
-		s.explain(failed)
+	if left, err = leftovers(s.d.dataDir); err != nil || len(left) > 0 {
+		return left, err
 	}
-	err := s.d.end(ctx)
-	if err != nil { // what may still be mounted there is not for us to remove
-		return fmt.Errorf("not everything was removed, %s is left: %w", s.dir, err)
+	s.removed = true
+	return nil, os.RemoveAll(s.dir)
+}
+
+// remove is the last stage: nothing may stay on the machine but the output directory.
+func (s *show) remove(ctx context.Context) error {
+	if !s.res.OK() { // before they are gone
+		s.explain(nil)
 	}
-	return os.RemoveAll(s.dir)
+	left, err := s.clear(ctx)
+	if err != nil {
+		return err
+	}
+	s.check(len(left) == 0, "nothing is left on this machine: no process, mount or control group", "%s", strings.Join(left, "; "))
+	return nil
 }
 
 // explain shows why the show failed: the end of weftd's log, and where all logs are.
 func (s *show) explain(failed error) {
 	if failed != nil {
-		s.v.print("\n" + s.v.paint(red, "✗ ") + failed.Error() + "\n\nThe end of weftd's log:\n")
-		s.v.block(s.d.tail(25)...)
+		s.v.print("\n" + s.v.paint(red, "✗ ") + failed.Error() + "\n")
+	}
+	if s.d.cmd == nil || s.res.Logs != "" {
+		return
+	}
+	if failed != nil { // whole, however long: here nothing may be missing
+		s.v.print("\nThe end of weftd's log:\n" + s.d.tail(25))
 	}
 	dir := filepath.Join(s.o.Output, "logs")
 	if err := s.d.keepLogs(dir); err != nil {
@@ -185,5 +231,5 @@ func (s *show) explain(failed error) {
 		return
 	}
 	s.res.Logs = dir
-	s.v.block("", "The logs are in "+dir)
+	s.v.print("\nThe logs are in " + dir + "\n")
 }

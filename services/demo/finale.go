@@ -181,10 +181,7 @@ func (s *show) readSpans(ctx context.Context, id string, t workspace.Task) ([]sp
 }
 
 // close says the last words.
-func (s *show) close(ctx context.Context) {
-	if ctx.Err() != nil {
-		return
-	}
+func (s *show) close() {
 	v := s.v
 	v.block("", v.paint(bold, "Reports"))
 	for _, p := range s.res.Passes {

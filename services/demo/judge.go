@@ -19,7 +19,7 @@ func (s *show) judgeKill(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if now.Attempt.Number != before.Attempt.Number || len(now.Previous) > 0 || now.Attempt.Sandbox != before.Attempt.Sandbox || now.State != workspace.Complete {
+		if now.Attempt.Number != before.Attempt.Number || now.Attempt.Sandbox != before.Attempt.Sandbox || now.State != workspace.Complete {
 			again = append(again, fmt.Sprintf("%s: attempt %d, %s", before.ID, now.Attempt.Number, now.State))
 		}
 	}

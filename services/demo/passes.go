@@ -83,7 +83,7 @@ func (s *show) pass(ctx context.Context, in work, middle func(context.Context, *
 	p.Took = time.Since(began)
 	s.res.Passes = append(s.res.Passes, *p)
 	s.check(len(p.Analysts) == len(s.inv.Tops), "every top folder had its analyst, and the reviewer was started once, when all had reported",
-		"%d folders, %d analysts, in %.1f s", len(s.inv.Tops), len(p.Analysts), p.Took.Seconds())
+		"%s, %s, in %.1f s", plural(len(s.inv.Tops), "folder", "folders"), plural(len(p.Analysts), "analyst", "analysts"), p.Took.Seconds())
 	return nil
 }
 
@@ -142,7 +142,7 @@ func (s *show) crash(ctx context.Context, p *Pass) error {
 	if err := s.d.kill(); err != nil {
 		return err
 	}
-	s.v.loud("weftd (pid %d) is killed with SIGKILL: no bus, no services. %s run on", pid, plural(len(s.killed.running), "analyst", "analysts"))
+	s.v.loud("weftd (pid %d) is killed with SIGKILL: no bus, no services. In the middle of their work: %s", pid, plural(len(s.killed.running), "analyst", "analysts"))
 	select { // long enough for a person to see that it is quiet
 	case <-ctx.Done():
 		return ctx.Err()
