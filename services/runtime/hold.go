@@ -31,6 +31,7 @@ type hold struct {
 	leases   *secrets.LeaseRef // what is to be renewed; nil where nothing was issued
 	frozen   bool
 	over     bool // the claim ended; no verdict matters any more
+	stopping bool
 	reason   string
 	user     nkeys.KeyPair
 	userKey  string
@@ -121,8 +122,8 @@ func (h *hold) verdict(ctx context.Context, v workspace.HeldReply, now time.Time
 		close(h.lost) // stays frozen until it is destroyed
 		return nil
 	case workspace.VerdictStop:
-		if h.reason == "" {
-			h.reason = v.Reason
+		if !h.stopping { // said again with every renewal
+			h.stopping, h.reason = true, v.Reason
 			close(h.stop)
 		}
 	}
