@@ -40,8 +40,8 @@ func (d *daemon) managerPart() lifecycle.Part {
 // tenantsWithin bounds how long the first tenant may take to be known everywhere.
 const tenantsWithin = 30 * time.Second
 
-// ensureTenants tells the manager of every tenant in the keys, and gives the first one a workspace and the
-// built-in templates. Doing it again changes nothing.
+// ensureTenants tells the manager of every tenant in the keys, gives the first one a workspace, and all of them
+// the built-in templates. Doing it again changes nothing.
 func (d *daemon) ensureTenants(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, tenantsWithin)
 	defer cancel()
@@ -64,7 +64,7 @@ func (d *daemon) ensureTenants(ctx context.Context) error {
 			return fmt.Errorf("tenant %s: %w", n, err)
 		}
 	}
-	return nil
+	return d.ensureTemplates(ctx, op)
 }
 
 func (d *daemon) ensureTenant(ctx context.Context, op *mesh.Conn, name string) error {
@@ -96,10 +96,7 @@ func (d *daemon) ensureTenant(ctx context.Context, op *mesh.Conn, name string) e
 		return err
 	}
 	defer user.Close()
-	if err := d.ensureWorkspace(ctx, user, name); err != nil {
-		return err
-	}
-	return d.ensureTemplates(ctx, user, name)
+	return d.ensureWorkspace(ctx, user, name)
 }
 
 // firstWorkspace is what a new mesh begins with.
@@ -114,24 +111,25 @@ func (d *daemon) ensureWorkspace(ctx context.Context, user *mesh.Conn, tenant st
 	return err
 }
 
-// ensureTemplates registers the images that `make setup` built, once; a changed path is a new version.
-func (d *daemon) ensureTemplates(ctx context.Context, user *mesh.Conn, tenant string) error {
+// ensureTemplates registers the images that `make setup` built, for every tenant; a changed path is a new version.
+func (d *daemon) ensureTemplates(ctx context.Context, op *mesh.Conn) error {
+	subject, err := schemas.Int(schemas.Operator, schemas.WorkspaceManager, workspace.OpTemplatePut)
+	if err != nil {
+		return err
+	}
 	for _, name := range []string{"base", "python"} {
 		image, err := toolchain.Image(name)
 		if err != nil {
 			d.log.Warn("built-in template is missing", "template", name, "err", err)
 			continue
 		}
-		have, err := ask[workspace.Template](ctx, user, tenant, workspace.OpTemplateGet, workspace.Name{Name: name})
-		if err == nil && have.Image == image || err != nil && !fault.Is(err, fault.NotFound) {
-			if err != nil {
-				return err
-			}
-			continue
-		}
 		t := workspace.Template{Name: name, Image: image, Level: "standard",
 			Resources: workspace.Resources{CPUMillis: 2000, MemoryBytes: 512 << 20, PIDs: 512, DiskBytes: 1 << 30, OutputBytes: 64 << 20}}
-		if _, err := ask[workspace.Template](ctx, user, tenant, workspace.OpTemplatePut, workspace.Put[workspace.Template]{Value: t}); err != nil {
+		err = retry(ctx, func() error { // what is there already as it is makes no new version
+			_, err := mesh.Request[workspace.Template](ctx, op, subject, workspace.Put[workspace.Template]{Value: t})
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}
