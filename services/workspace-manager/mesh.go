@@ -84,11 +84,11 @@ func (p servicePurger) DeleteWorkspace(ctx context.Context, tenant, ws string) e
 	return p.ask(ctx, "delete-workspace", workspace.DeleteWorkspace{Tenant: tenant, Workspace: ws})
 }
 
-// DeleteTenant asks for what is left of a tenant when its workspaces are gone: memory has some by tenant,
-// the others have what they keep under no workspace in the tenant's log, which goes with its streams.
+// DeleteTenant asks for what is left of a tenant when its workspaces are gone: what is kept by tenant, as the
+// contents that several workspaces share, and what lies under no workspace.
 func (p servicePurger) DeleteTenant(ctx context.Context, tenant string) error {
 	if p.name != schemas.Memory {
-		return nil
+		return p.ask(ctx, "delete-workspace", workspace.DeleteWorkspace{Tenant: tenant})
 	}
 	return p.ask(ctx, memory.OpDeleteTenant, memory.DeleteTenantRequest{Tenant: tenant})
 }
