@@ -2,7 +2,10 @@ package client
 
 import (
 	"context"
+	"encoding/json"
+	"time"
 
+	"github.com/weftmesh/weft/pkg/fault"
 	"github.com/weftmesh/weft/schemas"
 	"github.com/weftmesh/weft/schemas/workspace"
 )
@@ -49,8 +52,25 @@ func (d Definitions[T]) List(ctx context.Context, limit int) ([]T, error) {
 	return list[T](ctx, d.c, schemas.WorkspaceManager, d.kind+"-list", limit)
 }
 
-// Delete removes one.
+// Delete removes one. A workspace goes with everything in it, which takes a while: Delete returns when it is
+// gone; if ctx ends before, the deletion goes on, and a repeat waits on.
 func (d Definitions[T]) Delete(ctx context.Context, name string) error {
-	_, err := ask[workspace.Empty](ctx, d.c, schemas.WorkspaceManager, d.kind+"-delete", workspace.Name{Name: name})
-	return err
+	_, err := ask[json.RawMessage](ctx, d.c, schemas.WorkspaceManager, d.kind+"-delete", workspace.Name{Name: name})
+	if err != nil || d.kind != workspace.EntityWorkspace {
+		return err
+	}
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := d.Get(ctx, name); fault.Is(err, fault.NotFound) {
+			return nil
+		} else if err != nil && !fault.Is(err, fault.Unavailable) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fault.Wrap(ctx.Err(), fault.Deadline, "workspace %s is being deleted, but not gone yet; repeat to wait on", name)
+		case <-tick.C:
+		}
+	}
 }
