@@ -214,11 +214,8 @@ func (s *show) remove(ctx context.Context) error {
 	return nil
 }
 
-// explain shows why the show failed: the end of weftd's log, and where all logs are.
+// explain shows what helps to find out why the show failed: the end of weftd's log, and where all logs are.
 func (s *show) explain(failed error) {
-	if failed != nil {
-		s.v.print("\n" + s.v.paint(red, "✗ ") + failed.Error() + "\n")
-	}
 	if s.d.cmd == nil || s.res.Logs != "" {
 		return
 	}

@@ -36,6 +36,9 @@ func (s *show) collect(ctx context.Context) error {
 	return s.trace(ctx)
 }
 
+// mostTasks is how many tasks the table has; of more, the first and the last ones.
+const mostTasks = 40
+
 // fullTable is the width from which on a task's whole id has room.
 const fullTable = 100
 
@@ -55,6 +58,10 @@ func taskTable(tasks []workspace.Task, width int) []string {
 		}
 		rows = append(rows, []string{id, clip(label(&t), labelWidth-2), string(t.State), fmt.Sprint(a.Number),
 			passed(&t.CreatedAt, a.StartedAt), passed(a.StartedAt, a.FirstOutputAt), passed(a.StartedAt, a.EndedAt), files, leases})
+	}
+	if more := len(rows) - mostTasks; more > 0 {
+		gone := []string{"…", fmt.Sprintf("%d more", more), "", "", "", "", "", "", ""}
+		rows = append(append(rows[:mostTasks/2:mostTasks/2], gone), rows[len(rows)-mostTasks/2:]...)
 	}
 	return table([]string{"TASK", "AGENT", "STATE", ">TRY", ">QUEUED", ">OUTPUT", ">TOOK", ">FILES", ">LEASES"}, rows)
 }

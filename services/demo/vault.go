@@ -65,7 +65,7 @@ func (v *vault) alive(ctx context.Context, accessor string) (bool, error) {
 	case strings.Contains(string(said), "invalid accessor"), strings.Contains(string(said), "token not found"), strings.Contains(string(said), "bad token"):
 		return false, nil
 	}
-	return false, fmt.Errorf("Vault answered %s: %s", rep.Status, bytes.TrimSpace(said))
+	return false, fmt.Errorf("the answer of Vault was %s: %s", rep.Status, bytes.TrimSpace(said))
 }
 
 func (v *vault) close() { v.http.CloseIdleConnections() }
