@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
+	"time"
 
 	"github.com/weftmesh/weft/services/runtime/internal/containerd"
 	"github.com/weftmesh/weft/services/runtime/sandbox"
@@ -33,5 +35,23 @@ func Purge(ctx context.Context, cfg Config) error {
 		return errors.Join(err, engine.Close())
 	}
 	_, err = node.Reconcile(ctx, func(string) bool { return false })
-	return errors.Join(err, node.Close(), engine.Stop(ctx))
+	err = errors.Join(err, node.Close(), engine.Stop(ctx))
+	if err == nil && cfg.RunDir == sandbox.RunDirOf(cfg.DataDir) { // ours alone, and nothing in it outlives this
+		err = removeAll(ctx, cfg.RunDir)
+	}
+	return err
+}
+
+// removeAll removes a directory into which shims that are just ending may still write.
+func removeAll(ctx context.Context, dir string) error {
+	for {
+		err := os.RemoveAll(dir)
+		if err == nil || ctx.Err() != nil || !errors.Is(err, syscall.ENOTEMPTY) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }

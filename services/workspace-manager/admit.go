@@ -105,13 +105,12 @@ func (s *Service) enqueue(ctx context.Context, k records.Key, t *workspace.Task,
 	}
 	h := nats.Header{}
 	h.Set(jetstream.MsgIDHeader, fmt.Sprintf("%s/%d%s", k.ID, t.Attempt.Number, again))
-	ack, err := s.conn.Publish(mesh.WithTraceparent(ctx, t.Traceparent), subject,
+	_, err = s.conn.Publish(mesh.WithTraceparent(ctx, t.Traceparent), subject,
 		workspace.QueueItem{Tenant: k.Tenant, Workspace: k.Workspace, Task: k.ID, Attempt: t.Attempt.Number}, h)
 	if err != nil {
 		return err
 	}
 	failpoint.Hit(fpAfterQueuePublish)
-	s.queued.note(attemptKey{k, t.Attempt.Number}, ack.Sequence)
 	return nil
 }
 
@@ -131,30 +130,4 @@ func (s *Service) pin(k records.Key) string {
 type attemptKey struct {
 	records.Key
 	Attempt int
-}
-
-// queuedSet remembers where in the queue this replica put attempts: a memory that saves work, no truth.
-type queuedSet struct {
-	mu sync.Mutex
-	m  map[attemptKey]uint64
-}
-
-func (q *queuedSet) note(k attemptKey, seq uint64) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.m[k] = seq
-}
-
-// sequence is where in the queue an attempt was put; ok is false if this replica does not know.
-func (q *queuedSet) sequence(k attemptKey) (seq uint64, ok bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	seq, ok = q.m[k]
-	return seq, ok
-}
-
-func (q *queuedSet) forget(k attemptKey) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	delete(q.m, k)
 }

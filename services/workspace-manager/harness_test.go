@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -423,8 +422,6 @@ func (n *testNode) serveKills() {
 	require.NoError(n.b.t, err)
 	n.b.t.Cleanup(s.Stop)
 }
-
-func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func natsHandler(f func(subject, kind string)) nats.MsgHandler {
 	return func(m *nats.Msg) { f(m.Subject, m.Header.Get(schemas.HeaderType)) }

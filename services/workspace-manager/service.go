@@ -46,7 +46,6 @@ type Service struct {
 	claims  *claimClock
 	lead    *leader
 	waiting *progressBuffer
-	queued  *queuedSet
 	admit   chan struct{} // a signal that admission may find something
 	cursors cachedBucket
 	purge   chan struct{} // a signal that something is to be deleted
@@ -63,7 +62,7 @@ func New(cfg Config) (*Service, error) {
 	}
 	s := &Service{cfg: cfg, conn: cfg.Conn, js: cfg.Conn.JetStream(), log: cfg.Conn.Logger().With("service", schemas.WorkspaceManager),
 		stores: newStores(cfg.Conn), turns: turns.New(cfg.QueueMargin), calls: &meshNodes{c: cfg.Conn},
-		claims: newClaimClock(cfg.Now), waiting: newProgressBuffer(), queued: &queuedSet{m: map[attemptKey]uint64{}},
+		claims: newClaimClock(cfg.Now), waiting: newProgressBuffer(),
 		admit: make(chan struct{}, 1), purge: make(chan struct{}, 1)}
 	if s.cfg.Purgers == nil {
 		s.cfg.Purgers = meshPurgers(cfg.Conn)

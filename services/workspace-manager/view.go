@@ -181,9 +181,6 @@ func (v *view) task(r records.Record[workspace.Task]) {
 		v.s.turns.Put(v.item(r.Key, &r.Value))
 	}
 	v.taskMu.Unlock()
-	if r.Value.State != workspace.Queued {
-		v.s.queued.forget(attemptKey{r.Key, r.Value.Attempt.Number})
-	}
 	if fresh {
 		v.s.wakeAdmission()
 	}

@@ -112,7 +112,7 @@ func toSpan(s trace.ReadOnlySpan) spans.Span {
 		if out.Attrs == nil {
 			out.Attrs = map[string]string{}
 		}
-		out.Attrs[string(a.Key)] = a.Value.Emit()
+		out.Attrs[string(a.Key)] = a.Value.String()
 	}
 	return out
 }

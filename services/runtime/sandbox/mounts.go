@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -156,12 +155,4 @@ func attach(tree int, target string) error {
 func isMounted(path string) (bool, error) {
 	points, err := mountPoints(path)
 	return slices.Contains(points, path), err
-}
-
-// ignoreMissing drops the error of what is not there.
-func ignoreMissing(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
 }

@@ -16,13 +16,13 @@ const stdinChunk = 32 << 10
 func (p *Process) WriteStdin(ctx context.Context, b []byte) error {
 	p.stdinMu.Lock()
 	defer p.stdinMu.Unlock()
-	st, err := p.input(ctx) // finds out, the first time, how much an earlier writer gave
-	if err != nil {
+	if _, err := p.input(ctx); err != nil { // finds out, the first time, how much an earlier writer gave
 		return err
 	}
 	begin := p.written
 	for {
-		if st, err = p.input(ctx); err != nil {
+		st, err := p.input(ctx)
+		if err != nil {
 			return err
 		}
 		if err = p.give(ctx, st, b[p.written-begin:]); err == nil {
