@@ -95,7 +95,7 @@ func (d *desk) Exec(ctx context.Context, _ mesh.Caller, req runtime.ExecRequest,
 	}
 	alive, stop := until(ctx, d.box.Gone(), errGone)
 	defer stop()
-	p, err := d.box.Supervisor().Start(alive, spec)
+	p, err := d.start(ctx, spec)
 	if err != nil {
 		return runtime.ExecResult{}, d.failed(alive, err)
 	}
@@ -116,6 +116,20 @@ func (d *desk) Exec(ctx context.Context, _ mesh.Caller, req runtime.ExecRequest,
 		out.Reason = reasonOOM
 	}
 	return runtime.ExecResult{Process: p.ID(), Exit: *out, CPUMS: (exit.UserCPU + exit.SystemCPU).Milliseconds(), MaxRSS: exit.MaxRSS, Message: exit.Message}, nil
+}
+
+// start starts a process. A caller who leaves meanwhile does not break it off: then nobody would know whether
+// there is a process to end.
+func (d *desk) start(ctx context.Context, spec supervisor.ProcessSpec) (*supervisor.Process, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), operationTimeout)
+	defer cancel()
+	ctx, stop := until(ctx, d.box.Gone(), errGone)
+	defer stop()
+	p, err := d.box.Supervisor().Start(ctx, spec)
+	if err != nil {
+		return nil, d.failed(ctx, err)
+	}
+	return p, nil
 }
 
 // failed says why an operation could not go on.
