@@ -99,6 +99,17 @@ func (c *Client) InspectSandbox(ctx context.Context, id string) (runtime.Inspect
 	return mesh.Request[runtime.Inspect](ctx, c.conn, subject, workspace.Empty{})
 }
 
+// Signal sends a signal, as SIGTERM, to a process of a sandbox and everything in its group. InspectSandbox gives
+// the processes' ids. Within a session of Exec, Send(stream.Signal, …) does the same.
+func (c *Client) Signal(ctx context.Context, sandbox, process, signal string) error {
+	subject, err := c.sbx(sandbox, runtime.OpSignal)
+	if err != nil {
+		return err
+	}
+	_, err = mesh.Request[workspace.Empty](ctx, c.conn, subject, runtime.SignalRequest{Process: process, Signal: signal})
+	return err
+}
+
 // receive copies a stream's bytes to w and takes its result.
 func receive(ctx context.Context, s *stream.Session, w io.Writer, result any) (int64, error) {
 	defer func() { _ = s.Close() }()
