@@ -86,6 +86,7 @@ type attempt struct {
 	spool *spool.Spool
 	scrub func() Scrubber
 
+	resumed    bool          // an earlier process had it
 	publishing chan struct{} // closed when all output was published, or its publishing was ended
 }
 
@@ -118,8 +119,16 @@ func (s *Service) resumeAttempt(ctx context.Context, id string, e entry, deadlin
 		return err
 	}
 	a := newAttempt(s, h, e)
+	a.resumed = true
 	a.log.Info("an attempt goes on", "step", e.Step)
-	if e.Step != stepClaiming {
+	switch e.Step {
+	case stepClaiming:
+	case stepFinished:
+		h.end() // the manager knows its outcome, and so no longer calls it ours
+	case stepRevoked:
+		h.settle() // perhaps it knows
+		fallthrough
+	default:
 		h.confirm(deadline, "", s.cfg.Clock())
 	}
 	if b, ok := s.node.Get(id); ok {
@@ -236,9 +245,7 @@ func (s *Service) spoolDir(task string, attempt int) string {
 func (a *attempt) abandon(ctx context.Context) {
 	a.h.end()
 	a.log.Warn("the attempt is lost; its sandbox is destroyed", "reason", a.h.stopReason())
-	if b, ok := a.s.node.Get(a.e.Sandbox); ok {
-		a.destroy(ctx, b)
-	}
+	a.destroy(ctx)
 	if a.e.Run != nil && a.e.Run.Files != filesNone {
 		a.once(ctx, "discard", func(ctx context.Context) error {
 			return a.s.cfg.Files.Discard(ctx, filesystem.Discard{Tenant: a.e.Item.Tenant, Workspace: a.e.Item.Workspace, Owner: a.e.Item.Task,
@@ -288,6 +295,6 @@ func passing(err error) bool {
 
 // destroy removes the sandbox, however often that takes. What is left when ctx ends is found by the
 // next process, and otherwise by the sweep.
-func (a *attempt) destroy(ctx context.Context, b *sandbox.Sandbox) {
-	_ = a.insist(ctx, "destroy", func(ctx context.Context) error { return b.Destroy(ctx) })
+func (a *attempt) destroy(ctx context.Context) {
+	_ = a.insist(ctx, "destroy", func(ctx context.Context) error { return a.s.node.Destroy(ctx, a.h.sandbox) })
 }

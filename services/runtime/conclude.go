@@ -77,12 +77,9 @@ func (a *attempt) drain(ctx context.Context, patience time.Time) {
 // remove destroys the sandbox, and gives a channel that is closed when it has.
 func (a *attempt) remove(ctx context.Context) <-chan struct{} {
 	done := make(chan struct{})
-	box := a.box
 	go func() {
 		defer close(done)
-		if box != nil {
-			a.destroy(ctx, box)
-		}
+		a.destroy(ctx)
 	}()
 	return done
 }
@@ -184,6 +181,7 @@ func (a *attempt) finish(ctx context.Context) error {
 	if m := a.e.Merged; m != nil {
 		req.Outcome.Snapshot, req.Outcome.FilesChanged, req.Outcome.Conflicts, req.Outcome.Artifact = m.Snapshot, m.FilesChanged, m.Conflicts, m.Artifact
 	}
+	a.h.settle()
 	err := a.insist(ctx, "finish", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, a.s.cfg.timing.ask)
 		defer cancel()

@@ -111,9 +111,9 @@ func (a *attempt) ready(ctx context.Context) (*place, kept, error) {
 	if placed && a.box == nil {
 		return nil, k, fault.New(fault.Unavailable, "the sandbox ended while its node was away")
 	}
-	if !placed && a.box != nil {
+	if !placed && a.resumed {
 		// Half made by a process that died. Nothing has run in it: a new one costs less than to know what it has.
-		a.destroy(ctx, a.box)
+		a.destroy(ctx)
 		a.box = nil
 	}
 	pl := a.place(ctx)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weftmesh/weft/pkg/fault"
+	"github.com/weftmesh/weft/pkg/mesh"
 	"github.com/weftmesh/weft/schemas/filesystem"
 	"github.com/weftmesh/weft/schemas/runtime"
 	"github.com/weftmesh/weft/schemas/secrets"
@@ -49,6 +50,15 @@ type world struct {
 	denied    map[string]error // operation → its error
 	claimSeen int
 	revoked   []string
+	manager   *mesh.Conn // on the mesh: who publishes to the queue
+	minter    func(principal, sandbox, userKey string) string
+}
+
+func (w *world) jwt(principal, sandbox, key string) string {
+	if w.minter == nil {
+		return "jwt-" + key
+	}
+	return w.minter(principal, sandbox, key)
 }
 
 // task is what the manager knows of one.
@@ -156,7 +166,7 @@ func (w *world) Claim(_ context.Context, req workspace.Claim) (workspace.ClaimRe
 		return workspace.ClaimReply{}, fault.New(fault.Conflict, "the attempt is not to be had")
 	}
 	t.node, t.sandbox, t.nodeKey = "node-1", req.Sandbox, req.NodeKey
-	rep := workspace.ClaimReply{Run: t.run, UserJWT: "jwt-" + req.UserKey, Deadline: time.Now().Add(w.lease)}
+	rep := workspace.ClaimReply{Run: t.run, UserJWT: w.jwt(t.run.Principal, req.Sandbox, req.UserKey), Deadline: time.Now().Add(w.lease)}
 	rep.Task.Submission.Input = t.input
 	rep.Task.Traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	return rep, nil
@@ -171,11 +181,13 @@ func (w *world) Renew(_ context.Context, req workspace.Renew) (workspace.Renewed
 	}
 	for _, c := range req.Claims {
 		rep := workspace.HeldReply{Verdict: workspace.VerdictKeep, Deadline: time.Now().Add(w.lease)}
-		if c.UserKey != "" {
-			rep.UserJWT = "jwt-" + c.UserKey
-		}
 		t := w.tasks[c.Task]
 		b, box := w.boxes[c.Task]
+		if c.UserKey != "" && t != nil {
+			rep.UserJWT = w.jwt(t.run.Principal, t.sandbox, c.UserKey)
+		} else if c.UserKey != "" && box {
+			rep.UserJWT = w.jwt(b.Principal, b.ID, c.UserKey)
+		}
 		switch {
 		case box && b.State != workspace.SandboxStopped:
 		case t == nil || t.attempt != c.Attempt || t.finished != nil || t.sandbox == "":

@@ -30,6 +30,7 @@ type hold struct {
 	box      *sandbox.Sandbox  // nil until there is one
 	leases   *secrets.LeaseRef // what is to be renewed; nil where nothing was issued
 	frozen   bool
+	settling bool // the outcome is being reported; the answer to that says whose the claim is
 	over     bool // the claim ended; no verdict matters any more
 	stopping bool
 	reason   string
@@ -118,6 +119,9 @@ func (h *hold) verdict(ctx context.Context, v workspace.HeldReply, now time.Time
 	}
 	switch v.Verdict {
 	case workspace.VerdictLost:
+		if h.settling {
+			return nil // perhaps because the report has just arrived
+		}
 		h.over, h.reason = true, v.Reason
 		close(h.lost) // stays frozen until it is destroyed
 		return nil
@@ -143,6 +147,13 @@ func (h *hold) thaw(ctx context.Context) error {
 	}
 	h.frozen = false
 	return nil
+}
+
+// settle says that the outcome is being reported from now on.
+func (h *hold) settle() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.settling = true
 }
 
 // end says that the claim is finished: it is neither frozen nor judged any more.

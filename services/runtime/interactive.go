@@ -327,9 +327,7 @@ func (i *interactive) revoke(ctx context.Context, a *attempt) {
 }
 
 func (i *interactive) remove(ctx context.Context, a *attempt) {
-	if i.box != nil {
-		a.destroy(ctx, i.box)
-	}
+	a.destroy(ctx)
 	if ctx.Err() != nil {
 		return // the next process goes on
 	}

@@ -193,16 +193,16 @@ func (s *Service) reconcile(ctx context.Context, known func(id string) bool) {
 	}
 }
 
-// sweepLoop looks from time to time for what nobody owns, and removes old spools.
+// sweepLoop looks from time to time for what nobody owns, and removes old spools. Soon after the start
+// it looks more often: what containerd was doing for a process that died may still come to an end.
 func (s *Service) sweepLoop(ctx context.Context) {
-	t := time.NewTicker(s.cfg.timing.sweep)
-	defer t.Stop()
+	pause := min(s.cfg.timing.sweep, firstSweep)
 	for {
-		select {
-		case <-ctx.Done():
+		s.sleep(ctx, pause)
+		if ctx.Err() != nil {
 			return
-		case <-t.C:
 		}
+		pause = min(2*pause, s.cfg.timing.sweep)
 		s.reconcile(ctx, func(id string) bool {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -212,6 +212,9 @@ func (s *Service) sweepLoop(ctx context.Context) {
 		s.sweepSpools()
 	}
 }
+
+// firstSweep is how long after the start the first sweep comes; the pause doubles.
+const firstSweep = 2 * time.Second
 
 // tellHeld lets the filesystem service remove what it prepared for sandboxes that are gone.
 func (s *Service) tellHeld(ctx context.Context) {

@@ -27,6 +27,15 @@ func (s *Sandbox) Destroy(ctx context.Context) error {
 	return err
 }
 
+// Destroy removes everything of the sandbox called id, also what an earlier process left of it that is
+// no whole sandbox any more. Nothing there is no error.
+func (n *Node) Destroy(ctx context.Context, id string) error {
+	if s, ok := n.Get(id); ok {
+		return s.Destroy(ctx)
+	}
+	return n.remove(ctx, id)
+}
+
 // remove takes away all that hangs on id, whatever of it is there. Each step is tried, also after
 // one that failed, but what later steps would hide from the next try stays until all before succeeded.
 func (n *Node) remove(ctx context.Context, id string) error {
