@@ -25,6 +25,9 @@ Usage:
   weft demo [flags]
 
 Flags:
+  --input DIR    directory of the code base to audit (default .)
+  --output DIR   directory for reports and artifacts (default ./weft-demo)
+  --keep         leave the mesh running, to look around in it
 `
 
 // Main is the command `weft demo`: it parses args, runs the show, and gives the exit code.
@@ -32,14 +35,12 @@ func Main(ctx context.Context, args, env []string, _ io.Reader, stdout, stderr i
 	o := Options{Env: env}
 	f := flag.NewFlagSet("weft demo", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
-	f.StringVar(&o.Input, "input", ".", "`directory` of the code base to audit")
-	f.StringVar(&o.Output, "output", "weft-demo", "`directory` for reports and artifacts")
-	f.BoolVar(&o.Keep, "keep", false, "leave the mesh running, to look around in it")
+	f.StringVar(&o.Input, "input", ".", "")
+	f.StringVar(&o.Output, "output", "weft-demo", "")
+	f.BoolVar(&o.Keep, "keep", false, "")
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprint(stdout, usage)
-		f.SetOutput(stdout)
-		f.PrintDefaults()
 		return exitOK
 	case err != nil:
 		fmt.Fprintf(stderr, "weft: %v; see 'weft demo --help'\n", err)
@@ -51,8 +52,11 @@ func Main(ctx context.Context, args, env []string, _ io.Reader, stdout, stderr i
 	o.ForWriter(stdout, env)
 	res, err := Run(ctx, o)
 	switch {
-	case ctx.Err() != nil:
+	case ctx.Err() != nil && res != nil && res.Removed:
 		fmt.Fprintln(stderr, "weft: interrupted; the demo's mesh is stopped and removed")
+		return exitInterrupted
+	case ctx.Err() != nil:
+		fmt.Fprintf(stderr, "weft: interrupted: %v\n", err)
 		return exitInterrupted
 	case err != nil:
 		fmt.Fprintf(stderr, "weft: %v\n", err)

@@ -28,9 +28,8 @@ type show struct {
 	probe *probe
 	vault *vault
 
-	killed  killing
-	unlock  func() // ends the watch and waits for it
-	removed bool   // the mesh and everything of it
+	killed killing
+	unlock func() // ends the watch and waits for it
 }
 
 // stage is a part of the show, with what it may take at most.
@@ -137,6 +136,9 @@ func (s *show) takeCopy(ctx context.Context) error {
 
 func (s *show) startMesh(ctx context.Context) error {
 	began := time.Now()
+	if err := os.Mkdir(s.d.dataDir, 0o711); err != nil { // here already where weftd dies before it makes it
+		return err
+	}
 	if err := s.d.start(ctx); err != nil {
 		return err
 	}
@@ -157,7 +159,7 @@ func (s *show) end(ctx context.Context, failed error) error {
 	if ctx.Err() == nil && (failed != nil || !s.res.OK()) {
 		s.explain(failed)
 	}
-	if s.removed {
+	if s.res.Removed {
 		return nil
 	}
 	if s.o.Keep && failed == nil && ctx.Err() == nil {
@@ -197,8 +199,11 @@ func (s *show) clear(ctx context.Context) (left []string, err error) {
 	if left, err = leftovers(s.d.dataDir); err != nil || len(left) > 0 {
 		return left, err
 	}
-	s.removed = true
-	return nil, os.RemoveAll(s.dir)
+	if err := os.RemoveAll(s.dir); err != nil {
+		return nil, err
+	}
+	s.res.Removed = true
+	return nil, nil
 }
 
 // remove is the last stage: nothing may stay on the machine but the output directory.

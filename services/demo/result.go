@@ -48,6 +48,7 @@ type Result struct {
 	Artifacts []string         // paths of the zips
 	Logs      string           // where the logs were kept, if something failed
 	DataDir   string           // where the mesh's data was left, with Keep
+	Removed   bool             // whether the mesh and everything of it is gone from the machine
 }
 
 // OK reports whether all of it held.
