@@ -93,6 +93,9 @@ func run(ctx context.Context, cfg *Config, stdout, stderr io.Writer) error {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	d := &daemon{cfg: cfg, log: log, metrics: mesh.NewMetrics(reg), out: stdout}
+	if err := d.checkComponents(); err != nil {
+		return err
+	}
 	if d.health, err = health.New(cfg.HTTP, reg); err != nil {
 		return err
 	}
