@@ -104,8 +104,14 @@ func listen(o *server.Options, addr string) error {
 	}
 	if o.Port == 0 {
 		o.Port = server.RANDOM_PORT
+		return nil
 	}
-	return nil
+	// The server itself would only log that it can't listen, and never be ready.
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fault.Wrap(err, fault.Unavailable, "%s can't be listened on; is another NATS server there? Choose another address with -listen", addr)
+	}
+	return l.Close()
 }
 
 func readyIn(ctx context.Context) time.Duration {
