@@ -152,6 +152,7 @@ func prepareCrashes(t *testing.T, w *world, c *client.Client) {
 	_, stderr, code = w.weft("h4rd-t0-guess", "secret", "put", "token")
 	require.Zero(t, code, stderr)
 	w.must("secret", "grant", "token", "--agent", "worker", "--as", "file")
+	w.must("secret", "grant", "token", "--agent", "quiet", "--as", "file")
 	w.must("memory", "add", "--key", "colour", "--text", "the colour is blue")
 }
 
@@ -182,6 +183,13 @@ spec:
     grep -q blue /tmp/memory
     echo "$WEFT_TASK" >> "$NAME.txt"
     echo "attempt $WEFT_ATTEMPT"
+---
+kind: Agent
+name: quiet
+spec:
+  template: base
+  secrets: [{name: token, as: file}]
+  entrypoint: [/bin/sh, -ec, 'sleep 1.5; test -s /run/secrets/token; echo "$WEFT_TASK $WEFT_ATTEMPT" >> quiet.txt']
 ---
 kind: Agent
 name: member
@@ -242,17 +250,23 @@ func worked(t testing.TB, c *client.Client, id, name string) {
 	require.Equal(t, stdout.String(), output(t, c, id, "stdout"))
 	require.Equal(t, stderr.String(), output(t, c, id, "stderr"))
 	require.Equal(t, id+"\n", fileOf(t, c, name+".txt"))
-	merges := 0
+	require.Equal(t, 1, merges(t, c, task), "its files are in the head once")
+}
+
+// merges counts how often a task changed the head; each must be the one that the task's record names.
+func merges(t testing.TB, c *client.Client, task workspace.Task) int {
+	t.Helper()
+	n := 0
 	snapshots, err := c.Snapshots(ctx(t, 10*time.Second), 0)
 	require.NoError(t, err)
 	for _, s := range snapshots {
-		if s.Task == id {
-			merges++
+		if s.Task == task.ID {
+			n++
 			require.Equal(t, task.Attempt.Number, s.Attempt)
 			require.Equal(t, task.Attempt.Outcome.Snapshot, s.ID)
 		}
 	}
-	require.Equal(t, 1, merges, "its files are in the head once")
+	return n
 }
 
 // secondTry is a task whose first attempt fails.
