@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -55,8 +56,11 @@ type Config struct {
 }
 
 // patience lets a call wait while containerd is being started again, as long as its own deadline
-// allows, and connects soon after it is there.
+// allows, and connects soon after it is there. Dialling ends with its context.
 var patience = []grpc.DialOption{
+	grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", strings.TrimPrefix(addr, "unix://"))
+	}),
 	grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
 	grpc.WithConnectParams(grpc.ConnectParams{
 		Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
