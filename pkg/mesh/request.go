@@ -49,22 +49,31 @@ func RequestMany[Rep any](ctx context.Context, c *Conn, subject string, req any,
 	if err != nil {
 		return err
 	}
-	denied, stop := c.watchDenied(subject)
-	defer stop()
+	ctx, done := c.untilDenied(ctx, subject)
 	m.Reply = c.nc.NewInbox()
+	return done(requestMany(ctx, c, m, quiet, each))
+}
+
+func requestMany[Rep any](ctx context.Context, c *Conn, m *nats.Msg, quiet time.Duration, each func(Rep) error) error {
 	sub, err := c.nc.SubscribeSync(m.Reply)
 	if err != nil {
-		return wrapNATS(err, subject)
+		return wrapNATS(err, m.Subject)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	if err := sub.SetPendingLimits(pendingAnswers, pendingBytes); err != nil {
-		return wrapNATS(err, subject)
+		return wrapNATS(err, m.Subject)
 	}
 	if err := c.nc.PublishMsg(m); err != nil {
-		return wrapNATS(err, subject)
+		return wrapNATS(err, m.Subject)
 	}
+	return receive(ctx, sub, m.Subject, quiet, each)
+}
+
+// untilDenied gives a context that ends when the server denies a publish to subject. done must be called
+// with what came of it, and gives the denial in its place if that is why.
+func (c *Conn) untilDenied(ctx context.Context, subject string) (_ context.Context, done func(error) error) {
+	denied, stop := c.watchDenied(subject)
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
@@ -74,13 +83,15 @@ func RequestMany[Rep any](ctx context.Context, c *Conn, subject string, req any,
 		case <-ctx.Done():
 		}
 	}()
-	err = receive(ctx, sub, subject, quiet, each)
-	if context.Cause(ctx) == errDenied {
-		err = c.deniedFault(subject)
+	return ctx, func(err error) error {
+		if err != nil && context.Cause(ctx) == errDenied {
+			err = c.deniedFault(subject)
+		}
+		cancel(nil)
+		<-watched
+		stop()
+		return err
 	}
-	cancel(nil)
-	<-watched
-	return err
 }
 
 // What a slow caller of a many-reply operation may leave lying before answers are lost.
@@ -143,28 +154,9 @@ func newRequest(ctx context.Context, subject string, req any) (*nats.Msg, error)
 
 // roundTrip sends one request and waits for its one answer, or for the server's denial.
 func (c *Conn) roundTrip(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
-	denied, stop := c.watchDenied(m.Subject)
-	defer stop()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		select {
-		case <-denied:
-			cancel(errDenied)
-		case <-ctx.Done():
-		}
-	}()
+	ctx, done := c.untilDenied(ctx, m.Subject)
 	r, err := c.nc.RequestMsgWithContext(ctx, m)
-	if err != nil && context.Cause(ctx) == errDenied {
-		err = c.deniedFault(m.Subject)
-	} else {
-		err = wrapNATS(err, m.Subject)
-	}
-	cancel(nil)
-	<-watched
-	return r, err
+	return r, done(wrapNATS(err, m.Subject))
 }
 
 var errDenied = fmt.Errorf("denied by the server")
