@@ -33,6 +33,13 @@ func lasting(t testing.TB, w *world) []string {
 			left = append(left, l)
 		}
 	}
+	loops, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	require.NoError(t, err)
+	for _, l := range loops {
+		if b, err := os.ReadFile(l); err == nil && strings.HasPrefix(string(b), w.dir+"/") {
+			left = append(left, "loop device "+string(b))
+		}
+	}
 	return left
 }
 

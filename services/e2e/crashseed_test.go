@@ -38,29 +38,64 @@ func TestKilledAtRandom(t *testing.T) {
 	for i := range pauses {
 		pauses[i] = time.Duration(r.IntN(300)) * time.Millisecond
 	}
-	ids, errs := make([]string, tasks), make([]error, tasks)
-	var handing sync.WaitGroup
-	handing.Go(func() {
-		for i, pause := range pauses {
-			time.Sleep(pause) // the schedule, not a wait for something
-			s := workspace.Submission{Agent: "worker", Env: map[string]string{"NAME": fmt.Sprintf("random-%d", i)}}
-			ids[i], errs[i] = handIn(c, s, fmt.Sprintf("random-%d", i))
+	followed := make([]*follower, tasks)
+	var clients sync.WaitGroup
+	for i, pause := range pauses {
+		name := fmt.Sprintf("random-%d", i)
+		followed[i] = &follower{name: name, seen: map[string]string{}}
+		if i > 0 {
+			pause += pauses[i-1]
 		}
-	})
+		pauses[i] = pause
+		clients.Go(func() {
+			time.Sleep(pause) // the schedule, not a wait for something
+			followed[i].run(c, workspace.Submission{Agent: "worker", Env: map[string]string{"NAME": name}})
+		})
+	}
 	for range kills {
 		time.Sleep(time.Duration(200+r.IntN(1800)) * time.Millisecond)
 		w.kill()
 		w.start()
 	}
-	handing.Wait()
-	for i, id := range ids {
-		require.NoError(t, errs[i])
-		ended(t, c, id)
-		endsOnce(t, c, id, 0)
-		worked(t, c, id, fmt.Sprintf("random-%d", i))
+	clients.Wait()
+	var ids []string
+	for _, f := range followed {
+		require.NoError(t, f.err, f.name)
+		require.True(t, f.task.State.Final())
+		ids = append(ids, f.task.ID)
+		endsOnce(t, c, f.task.ID, 0)
+		worked(t, c, f.task.ID, f.name)
+		for _, st := range []string{"stdout", "stderr"} {
+			require.Equal(t, output(t, c, f.task.ID, st), f.seen[fmt.Sprint(st, f.task.Attempt.Number)], "what was seen live of %s", f.name)
+		}
 	}
 	gone(t, w, c, ids)
 	allLeasesGone(t, w, c)
+}
+
+// follower submits a task and watches it, as a person would who knows nothing of the kills.
+type follower struct {
+	name string
+	task workspace.Task
+	seen map[string]string // by stream and attempt
+	err  error
+}
+
+func (f *follower) run(c *client.Client, s workspace.Submission) {
+	var id string
+	if id, f.err = handIn(c, s, f.name); f.err != nil {
+		return
+	}
+	limit, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	defer cancel()
+	f.task, f.err = c.Follow(limit, id, client.Following{Submitted: true, Output: func(o workspace.OutputChunk) error {
+		k := fmt.Sprint(o.Stream, o.Attempt)
+		if len(o.Data) > 0 && o.Offset != int64(len(f.seen[k])) {
+			return fmt.Errorf("%s: got offset %d after %d bytes", k, o.Offset, len(f.seen[k]))
+		}
+		f.seen[k] += string(o.Data)
+		return nil
+	}})
 }
 
 // handIn submits until there is an answer: the key makes a repeat harmless.
