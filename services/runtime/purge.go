@@ -35,7 +35,7 @@ func Purge(ctx context.Context, cfg Config) error {
 		return errors.Join(err, engine.Close())
 	}
 	_, err = node.Reconcile(ctx, func(string) bool { return false })
-	err = errors.Join(err, node.Close(), engine.Stop(ctx))
+	err = errors.Join(err, node.Close(), engine.Stop(ctx), sandbox.UnmountBelow(cfg.DataDir))
 	if err == nil && cfg.RunDir == sandbox.RunDirOf(cfg.DataDir) { // ours alone, and nothing in it outlives this
 		err = removeAll(ctx, cfg.RunDir)
 	}

@@ -87,6 +87,12 @@ func unmountBelow(dir string) (int, error) {
 	return n, errors.Join(errs...)
 }
 
+// UnmountBelow takes away every mount below dir: what containerd had not undone when it was ended.
+func UnmountBelow(dir string) error {
+	_, err := unmountBelow(dir)
+	return err
+}
+
 // mountMemory makes an empty tmpfs for what must never be on a disk. It is never swapped where the
 // kernel can promise that.
 func mountMemory(dir string) error {

@@ -51,6 +51,9 @@ func (e *Engine) Create(ctx context.Context, c Container) (proc.Process, error) 
 		io = cio.LogFile(c.Log)
 	}
 	task, err := cont.NewTask(ctx, io)
+	for try := 0; shimGone(err) && try < 5 && pause(ctx); try++ {
+		task, err = cont.NewTask(ctx, io)
+	}
 	if err != nil {
 		return proc.Process{}, diskFull(fmt.Errorf("create task: %w", err))
 	}
@@ -112,17 +115,27 @@ func prepare(ctx context.Context, s snapshots.Snapshotter, key, parent string, o
 func (e *Engine) Delete(ctx context.Context, id string) error {
 	ctx, cancel := call(ctx, taskTimeout)
 	defer cancel()
-	for try := 0; ; try++ {
-		err := e.deleteAll(ctx, id)
-		// Two containers of one shim that are deleted at once: the first may take the shim along while the
-		// second is still talking to it. Asked again, containerd sees that it is gone.
-		if err == nil || ctx.Err() != nil || try == 5 || !strings.Contains(err.Error(), ttrpc.ErrClosed.Error()) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(10 * time.Millisecond):
-		}
+	err := e.deleteAll(ctx, id)
+	for try := 0; shimGone(err) && try < 5 && pause(ctx); try++ {
+		err = e.deleteAll(ctx, id)
+	}
+	return err
+}
+
+// shimGone reports whether a call failed because its shim has just ended. Containers share one: the last that
+// is deleted takes it along while another is being made in it, or deleted. Asked again, containerd sees that it
+// is gone, and starts a new one where that is needed.
+func shimGone(err error) bool {
+	return err != nil && strings.Contains(err.Error(), ttrpc.ErrClosed.Error())
+}
+
+// pause waits a moment, and says whether ctx still goes on.
+func pause(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(10 * time.Millisecond):
+		return true
 	}
 }
 
