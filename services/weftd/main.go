@@ -160,6 +160,7 @@ func (d *daemon) busPart() lifecycle.Part {
 			if err != nil {
 				return err
 			}
+			d.health.Add(partBus, func(context.Context) error { return d.bus.Ready() })
 			admin, err := d.connect(ctx, accounts.RoleAdmin)
 			if err != nil {
 				return err

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/jwt/v2"
@@ -32,12 +33,33 @@ type Config struct {
 
 // Server is a running embedded nats-server.
 type Server struct {
-	s *server.Server
+	keys *accounts.Keyring
+	cfg  Config
+	disk *disk
+
+	mu sync.Mutex
+	s  *server.Server
 }
 
 // Start runs the server until Stop. Every acknowledged JetStream write is fsynced, unless its stream
 // asks for asynchronous persistence.
 func Start(ctx context.Context, keys *accounts.Keyring, cfg Config) (*Server, error) {
+	b := &Server{keys: keys, cfg: cfg, disk: newDisk(cfg.Dir)}
+	s, err := b.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b.s = s
+	if a, ok := s.Addr().(*net.TCPAddr); ok {
+		b.cfg.Listen = a.String() // where clients will look for it
+	}
+	b.disk.wg.Go(b.watchDisk)
+	return b, nil
+}
+
+// start runs a server on what the directory has.
+func (b *Server) start(ctx context.Context) (*server.Server, error) {
+	keys, cfg := b.keys, b.cfg
 	op, err := keys.Operator()
 	if err != nil {
 		return nil, err
@@ -74,7 +96,7 @@ func Start(ctx context.Context, keys *accounts.Keyring, cfg Config) (*Server, er
 	if err != nil {
 		return nil, fmt.Errorf("nats-server: %w", err)
 	}
-	s.SetLoggerV2(&logger{log: cfg.Logger}, false, false, false)
+	s.SetLoggerV2(&logger{log: cfg.Logger, failed: b.disk.failed}, false, false, false)
 	go s.Start()
 	if !s.ReadyForConnections(readyIn(ctx)) {
 		s.Shutdown()
@@ -86,7 +108,7 @@ func Start(ctx context.Context, keys *accounts.Keyring, cfg Config) (*Server, er
 		s.WaitForShutdown()
 		return nil, fault.New(fault.Unavailable, "JetStream did not start; see the log above (is another weftd using %s?)", cfg.Dir)
 	}
-	return &Server{s: s}, nil
+	return s, nil
 }
 
 func listen(o *server.Options, addr string) error {
@@ -124,30 +146,44 @@ func readyIn(ctx context.Context) time.Duration {
 
 // URL is where clients connect; empty if the server listens on no port.
 func (b *Server) URL() string {
-	if b.s.Addr() == nil {
+	s := b.NATS()
+	if s.Addr() == nil {
 		return ""
 	}
-	return b.s.ClientURL()
+	return s.ClientURL()
 }
 
 // InProcessConn gives a connection that passes no socket.
-func (b *Server) InProcessConn() (net.Conn, error) { return b.s.InProcessConn() }
+func (b *Server) InProcessConn() (net.Conn, error) { return b.NATS().InProcessConn() }
 
 // Stop ends the server and waits until its store is closed.
 func (b *Server) Stop() {
-	b.s.Shutdown()
-	b.s.WaitForShutdown()
+	b.disk.close()
+	s := b.NATS()
+	s.Shutdown()
+	s.WaitForShutdown()
 }
 
 // NATS gives the server itself, for tests that look behind the scenes.
-func (b *Server) NATS() *server.Server { return b.s }
+func (b *Server) NATS() *server.Server {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.s
+}
 
 // logger brings the server's lines into ours. Notices are debug: they are many, and about clients.
-type logger struct{ log *slog.Logger }
+type logger struct {
+	log    *slog.Logger
+	failed func(line string) // is told of every error
+}
 
 func (l *logger) out(level slog.Level, format string, v ...any) {
+	line := strings.TrimSpace(fmt.Sprintf(format, v...))
+	if level == slog.LevelError {
+		l.failed(line)
+	}
 	if l.log != nil {
-		l.log.Log(context.Background(), level, strings.TrimSpace(fmt.Sprintf(format, v...)), "part", "nats-server")
+		l.log.Log(context.Background(), level, line, "part", "nats-server")
 	}
 }
 func (l *logger) Noticef(f string, v ...any) { l.out(slog.LevelDebug, f, v...) }
