@@ -41,20 +41,21 @@ func (r *record) Changed(s Status) {
 
 func TestHeavyStagesShareTheSlotsAndLongOnesGoFirst(t *testing.T) {
 	var now, most atomic.Int32
-	gate := make(chan struct{})
+	arrived, both := make(chan struct{}), make(chan struct{})
 	var stages []Stage
 	for i, name := range []string{"short", "long", "longest"} {
 		stages = append(stages, Stage{Name: name, What: name, Heavy: true, Expect: time.Duration(i) * time.Minute, Make: func(context.Context, *Job) error {
 			most.Store(max(most.Load(), now.Add(1)))
 			defer now.Add(-1)
 			if name != "short" {
-				gate <- struct{}{} // two at a time, or this waits for ever
+				arrived <- struct{}{} // two at a time, or this waits for ever
+				<-both
 			}
 			return nil
 		}})
 	}
 	var seen record
-	go func() { <-gate; <-gate }()
+	go func() { <-arrived; <-arrived; close(both) }()
 	_, err := Run(t.Context(), Store{Dir: t.TempDir()}, stages, 2, &seen)
 	require.NoError(t, err)
 	require.LessOrEqual(t, most.Load(), int32(2))
