@@ -185,10 +185,7 @@ func (w *world) requireGoodEnd(t *testing.T, id string) {
 	require.Equal(t, &workspace.Exit{Code: 0, Reason: "exited"}, f.Outcome.Exit)
 	require.NotNil(t, f.CommandAt)
 	box := w.tasks[id].sandbox
-	require.Eventually(t, func() bool {
-		entries, err := os.ReadDir(filepath.Join(machine.DataDir, "attempts"))
-		return err == nil && len(entries) == 0
-	}, 20*time.Second, 10*time.Millisecond, "the journal is not empty")
+	requireJournalEmpty(t)
 	w.stored(id)
 	out, eof := w.read(id, "stdout")
 	require.Equal(t, counted(), out)
@@ -202,6 +199,15 @@ func (w *world) requireGoodEnd(t *testing.T, id string) {
 	require.NoError(t, err)
 	require.Equal(t, "done\n", string(b))
 	require.Equal(t, "finished", w.leases[box])
+}
+
+// requireJournalEmpty waits until the child has brought everything to its end.
+func requireJournalEmpty(t *testing.T) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		entries, err := os.ReadDir(filepath.Join(machine.DataDir, "attempts"))
+		return err == nil && len(entries) == 0
+	}, 20*time.Second, 10*time.Millisecond, "the journal is not empty")
 }
 
 // Killed again and again at any time while many attempts run: each ends once.
@@ -226,10 +232,7 @@ func TestKilledAtRandomTimes(t *testing.T) {
 		}
 		w.requireOutput(t, id)
 	}
-	require.Eventually(t, func() bool {
-		entries, err := os.ReadDir(filepath.Join(machine.DataDir, "attempts"))
-		return err == nil && len(entries) == 0
-	}, 20*time.Second, 10*time.Millisecond)
+	requireJournalEmpty(t)
 }
 
 func (w *world) requireOutput(t *testing.T, id string) {
@@ -251,7 +254,8 @@ func TestANodeThatSlept(t *testing.T) {
 	box := w.tasks[id].sandbox
 	w.with(func() { w.tasks[id].attempt = 2 }) // the reconciler's work
 	p.signal(syscall.SIGCONT)
-	require.Eventually(t, func() bool { _, err := os.Stat(filepath.Join(machine.RunDir, "sb", box)); return os.IsNotExist(err) }, 20*time.Second, 10*time.Millisecond)
+	requireJournalEmpty(t)
+	require.NoDirExists(t, filepath.Join(machine.RunDir, "sb", box))
 	w.with(func() {
 		require.Nil(t, w.tasks[id].finished)
 		require.Nil(t, w.overlays[box].merged)
@@ -273,8 +277,5 @@ func TestTheSandboxIsGoneAfterARestart(t *testing.T) {
 	f := w.finished(id)
 	require.NotNil(t, f.Fault)
 	require.True(t, f.Retry)
-	require.Eventually(t, func() bool {
-		entries, err := os.ReadDir(filepath.Join(machine.DataDir, "attempts"))
-		return err == nil && len(entries) == 0
-	}, 20*time.Second, 10*time.Millisecond)
+	requireJournalEmpty(t)
 }

@@ -62,6 +62,7 @@ func (s *Service) SandboxCreate(ctx, run context.Context, req runtime.SandboxCre
 	}
 	i := s.interactive(h, boxEntry{Sandbox: b, StartedAt: s.cfg.Clock().UTC()})
 	if err := i.open(ctx); err != nil {
+		s.log.Warn("a sandbox could not be made", "sandbox", b.ID, "error", err)
 		i.undo(context.WithoutCancel(ctx))
 		return err
 	}

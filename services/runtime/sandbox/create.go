@@ -66,6 +66,7 @@ func (n *Node) create(ctx context.Context, s *Sandbox, level Level) error {
 		}
 		return fault.Wrap(err, fault.Unavailable, "containerd could not make the sandbox")
 	}
+	n.shims.made(s.spec.Tenant, s.spec.ID)
 	s.follow()
 	return s.WaitConnected(ctx)
 }

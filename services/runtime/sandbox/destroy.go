@@ -18,8 +18,11 @@ func (n *Node) dir(id string) string { return filepath.Join(n.base(), id) }
 func (s *Sandbox) Destroy(ctx context.Context) error {
 	s.destroy.Lock()
 	defer s.destroy.Unlock()
-	s.node.shims.leave(s.spec.Tenant, s.spec.ID)
-	err := s.node.remove(ctx, s.spec.ID)
+	kill, cancel := context.WithTimeout(ctx, killTimeout)
+	err := s.group.Kill(kill) // first, and without containerd: a sandbox that is to end does no more work
+	cancel()
+	s.node.shims.leave(ctx, s.spec.Tenant, s.spec.ID)
+	err = errors.Join(err, s.node.remove(ctx, s.spec.ID))
 	s.unwatch()
 	if err == nil {
 		s.node.drop(s.spec.ID)
@@ -44,7 +47,7 @@ func (n *Node) remove(ctx context.Context, id string) error {
 	}
 	group := n.cgroups.Group(id)
 	kill, cancel := context.WithTimeout(ctx, killTimeout)
-	killed := group.Kill(kill) // first, and without containerd: a sandbox that is to end does no more work
+	killed := group.Kill(kill)
 	cancel()
 	err := errors.Join(killed, n.engine.Delete(ctx, id), n.server.Remove(id))
 	if _, uerr := unmountBelow(n.dir(id)); uerr != nil {

@@ -42,12 +42,8 @@ func traces(t testing.TB, n *Node) []string {
 	require.NoError(t, err)
 	for _, p := range processes {
 		line, _ := os.ReadFile(filepath.Join(p, "cmdline"))
-		st, err := os.Stat(p)
-		if err != nil {
-			continue
-		}
-		uid := st.Sys().(*syscall.Stat_t).Uid
-		if uid >= rangeFirst && uid < rangeFirst+rangeCount*rangeSize || strings.Contains(string(line), machine.RunDir) && !strings.Contains(string(line), "config.toml") {
+		groups, _ := os.ReadFile(filepath.Join(p, "cgroup"))
+		if strings.Contains(string(groups), "/weft/"+n.owner) || strings.Contains(string(line), machine.RunDir) && !strings.Contains(string(line), "config.toml") {
 			found = append(found, fmt.Sprintf("process %s %q", p, line))
 		}
 	}
