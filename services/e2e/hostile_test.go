@@ -59,8 +59,11 @@ func TestHostilePayload(t *testing.T) {
 		t.Run(h.name, func(t *testing.T) {
 			s := shell(h.script)
 			s.TimeoutMS = 15_000
-			if h.name == "ignores SIGTERM" {
+			switch h.name {
+			case "ignores SIGTERM":
 				s.TimeoutMS = 500
+			case "fork bomb":
+				s.TimeoutMS = 4_000
 			}
 			task := finish(t, c, s)
 			require.True(t, task.State.Final())

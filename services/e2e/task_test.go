@@ -9,10 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weftmesh/weft/pkg/client"
 	"github.com/weftmesh/weft/pkg/fault"
 	"github.com/weftmesh/weft/schemas"
+	"github.com/weftmesh/weft/schemas/catalog"
 	"github.com/weftmesh/weft/schemas/filesystem"
 	"github.com/weftmesh/weft/schemas/workspace"
 )
@@ -163,6 +167,7 @@ func TestRefusals(t *testing.T) {
 		task := ended(t, c, id)
 		require.Equal(t, workspace.Complete, task.State)
 	})
+	t.Run("garbage to every operation", func(t *testing.T) { testGarbage(t, c) })
 	t.Run("over 1 MiB", func(t *testing.T) {
 		s := shell("true")
 		s.Input = json.RawMessage(`"` + strings.Repeat("x", 1<<20+1<<16) + `"`)
@@ -177,6 +182,26 @@ func TestRefusals(t *testing.T) {
 		require.NotZero(t, second.cmd.ProcessState.ExitCode())
 		require.Equal(t, workspace.Complete, finish(t, c, shell("true")).State, "the first goes on")
 	})
+}
+
+// testGarbage asks every operation with bodies that are none: each is refused as what it is, or read as nothing.
+func testGarbage(t *testing.T, c *client.Client) {
+	for _, o := range catalog.Operations() {
+		if o.Plane != schemas.PlaneReq {
+			continue
+		}
+		subject := "weft.v1.req.default.default.alice." + o.Service + "." + o.Name
+		for _, body := range []string{`{`, `[]`, `"x"`, "\xff\xfe", `{"id":"../../etc"}`, `{"name":"a.*"}`, `{"path":"/../.."}`, `{"value":{"name":">"}}`, `{"id":7,"name":7,"value":7}`, strings.Repeat("[", 100_000)} {
+			m, err := c.Conn().NATS().RequestMsgWithContext(ctx(t, 10*time.Second), &nats.Msg{Subject: subject, Data: []byte(body)})
+			require.NoError(t, err, "%s %.40s", subject, body)
+			code := m.Header.Get(micro.ErrorCodeHeader)
+			require.NotContains(t, []string{"internal", "unavailable", "deadline"}, code, "%s %.40s: %s", subject, body, m.Header.Get(micro.ErrorHeader))
+			if body == `{` || body == "\xff\xfe" {
+				require.Equal(t, "invalid", code, "%s %.40s", subject, body)
+				require.NotEmpty(t, m.Header.Get(micro.ErrorHeader))
+			}
+		}
+	}
 }
 
 func deadLetters(t testing.TB, w *world) []workspace.DeadLetter {
