@@ -37,6 +37,9 @@ func testMain(m *testing.M) int {
 	for _, p := range []string{"weft", "weftd", "weft-init"} {
 		cmd := exec.Command("go", "build", "-p", "2", "-o", filepath.Join(binDir, p), "github.com/weftmesh/weft/services/cmd/"+p)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if raceDetector && p == "weftd" { // the others run in sandboxes, where there is no C library
+			cmd = exec.Command("go", "build", "-race", "-p", "2", "-o", filepath.Join(binDir, p), "github.com/weftmesh/weft/services/cmd/"+p)
+		}
 		if out, err := cmd.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "build %s: %v\n%s", p, err, out)
 			return 1
@@ -188,6 +191,7 @@ func (w *world) end() {
 			w.t.Errorf("weftd did not stop within 20 s:\n%s", tail(w.logs()))
 		}
 	}
+	w.noRace()
 	if w.t.Failed() {
 		w.t.Logf("weftd's log:\n%s", tail(w.logs()))
 	}
@@ -203,6 +207,13 @@ func (w *world) end() {
 		if err := os.RemoveAll(dir); err != nil {
 			w.t.Error(err)
 		}
+	}
+}
+
+// noRace fails the test where the race detector found something in weftd.
+func (w *world) noRace() {
+	if _, race, found := strings.Cut(w.logs(), "WARNING: DATA RACE"); found {
+		w.t.Errorf("a data race in weftd:%s", race[:min(len(race), 6000)])
 	}
 }
 

@@ -66,6 +66,7 @@ func (w *world) stop() {
 		<-w.done
 		w.t.Errorf("weftd %v did not stop within 20 s", w.args)
 	}
+	w.noRace()
 	if w.t.Failed() {
 		w.t.Logf("log of weftd %v:\n%s", w.args, tail(w.logs()))
 	}
