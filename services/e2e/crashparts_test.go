@@ -138,6 +138,13 @@ func TestFrozenNode(t *testing.T) {
 	})
 }
 
+// TestClaimLeaseTooShort: with it every node would freeze all that it holds between two renewals.
+func TestClaimLeaseTooShort(t *testing.T) {
+	out, err := exec.Command(filepath.Join(binDir, "weftd"), "-data-dir", t.TempDir(), "-claim-lease", "3s").CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(out), "-claim-lease 3s must be 6s or more")
+}
+
 // startNode runs the runtime service by itself, as on a machine of its own, with the credentials of one node.
 func startNode(t testing.TB, w *world, dir, name string) *world {
 	t.Helper()

@@ -115,6 +115,9 @@ func (c *Config) check(target string) error {
 	if schemas.Reserved(c.Node) {
 		return fault.New(fault.Invalid, "node %q: the name is reserved; choose another with -node", c.Node)
 	}
+	if c.Lease < minLease {
+		return fault.New(fault.Invalid, "-claim-lease %s must be %s or more: nodes renew every 2 s, and freeze what they hold 3 s before its end", c.Lease, minLease)
+	}
 	if c.Slots < 1 {
 		return fault.New(fault.Invalid, "-slots %d must be 1 or more", c.Slots)
 	}
@@ -125,6 +128,9 @@ func (c *Config) check(target string) error {
 	c.DataDir, err = filepath.Abs(c.DataDir)
 	return err
 }
+
+// minLease leaves a node one renewal before it freezes.
+const minLease = 6 * time.Second
 
 var notLabel = regexp.MustCompile(`[^a-z0-9-]+`)
 
