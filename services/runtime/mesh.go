@@ -262,7 +262,8 @@ func (d delivery) Item() (workspace.QueueItem, error) {
 	return i, err
 }
 
-func (d delivery) Ack(context.Context) error { return d.msg.Ack() }
+// Ack waits for the server's word: what it did not hear would come again, and be claimed in vain.
+func (d delivery) Ack(ctx context.Context) error { return d.msg.DoubleAck(ctx) }
 
 func (d delivery) Again(_ context.Context, delay time.Duration) error {
 	return d.msg.NakWithDelay(delay)
