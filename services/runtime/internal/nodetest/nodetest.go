@@ -5,6 +5,7 @@ package nodetest
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -48,6 +49,11 @@ func Main(m *testing.M, machine **Machine, leaks func() error) int {
 
 func start() (*Machine, error) {
 	m := &Machine{}
+	flag.Parse() // TestMain runs before the tests' flags are read
+	if testing.Short() {
+		m.missing = errShort
+		return m, nil
+	}
 	if os.Geteuid() != 0 {
 		m.missing = errors.New("sandboxes need root")
 		return m, nil
@@ -85,6 +91,8 @@ func start() (*Machine, error) {
 	return m, nil
 }
 
+var errShort = errors.New("sandboxes take time and root, and -short was given")
+
 // Build makes a static binary of a package.
 func Build(path, pkg string) error {
 	cmd := exec.Command("go", "build", "-o", path, pkg)
@@ -109,8 +117,11 @@ func (m *Machine) Need(t testing.TB) {
 	if m.missing == nil {
 		return
 	}
-	if os.Getenv("WEFT_TEST_REQUIRE") == "1" {
+	if os.Getenv("WEFT_TEST_REQUIRE") == "1" && m.missing != errShort {
 		t.Fatalf("%v", m.missing)
+	}
+	if m.missing == errShort {
+		t.Skip(m.missing)
 	}
 	t.Skipf("%v (make setup gets what is missing)", m.missing)
 }
