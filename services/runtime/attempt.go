@@ -94,8 +94,14 @@ func newAttempt(s *Service, h *hold, e entry) *attempt {
 	return &attempt{s: s, h: h, e: e, log: s.log.With("task", e.Item.Task, "attempt", e.Item.Attempt, "sandbox", e.Sandbox)}
 }
 
-// journal writes where the attempt stands.
-func (a *attempt) journal() error { return a.s.attempts.Write(a.e.Sandbox, a.e) }
+// journal writes where the attempt stands. Up to the command's end a note does: what would go on with
+// it after the machine's end is gone with the machine.
+func (a *attempt) journal() error {
+	if a.e.Step.before(stepExited) {
+		return a.s.attempts.Note(a.e.Sandbox, a.e)
+	}
+	return a.s.attempts.Write(a.e.Sandbox, a.e)
+}
 
 // to goes one step on.
 func (a *attempt) to(s step) error {

@@ -27,21 +27,23 @@ func (a *attempt) conclude(ctx context.Context) error {
 		}
 	}
 	a.gate.close()
-	gone := a.remove(ctx)
+	reported := make(chan struct{})
+	gone := a.remove(ctx, reported)
 	defer func() { <-gone }()
 	if err := a.spool.Sync(); err != nil {
 		return errors.Join(errDisk, err)
 	}
 	for _, s := range []struct {
 		done step
+		need bool // whether there is anything to do, and so to write down
 		do   func(context.Context) error
 		hit  string
 	}{
-		{stepMerged, a.merge, fpAfterMerge},
-		{stepRevoked, a.revokeAll, fpAfterRevoke},
-		{stepFinished, func(ctx context.Context) error { a.drain(ctx, patience); return a.finish(ctx) }, fpAfterFinish},
+		{stepMerged, a.hasFiles(), a.merge, fpAfterMerge},
+		{stepRevoked, a.leased(), a.revokeAll, fpAfterRevoke},
+		{stepFinished, true, func(ctx context.Context) error { a.drain(ctx, patience); return a.finish(ctx) }, fpAfterFinish},
 	} {
-		if !a.e.Step.before(s.done) {
+		if !s.need || !a.e.Step.before(s.done) {
 			continue
 		}
 		if err := s.do(ctx); err != nil {
@@ -53,6 +55,7 @@ func (a *attempt) conclude(ctx context.Context) error {
 		failpoint.Hit(s.hit)
 	}
 	a.h.end()
+	close(reported)
 	<-gone
 	if err := ctx.Err(); err != nil {
 		return err
@@ -74,21 +77,32 @@ func (a *attempt) drain(ctx context.Context, patience time.Time) {
 	}
 }
 
-// remove destroys the sandbox, and gives a channel that is closed when it has.
-func (a *attempt) remove(ctx context.Context) <-chan struct{} {
-	done := make(chan struct{})
+// remove destroys the sandbox, in which nothing runs any more, when the outcome was reported, so that
+// nobody waits for it; or soon, if the report takes its time. It gives a channel that is closed when it has.
+func (a *attempt) remove(ctx context.Context, reported <-chan struct{}) <-chan struct{} {
+	gone := make(chan struct{})
 	go func() {
-		defer close(done)
+		defer close(gone)
+		t := time.NewTimer(removeAfter)
+		defer t.Stop()
+		select {
+		case <-reported:
+		case <-t.C:
+		case <-ctx.Done():
+		}
 		a.destroy(ctx)
 	}()
-	return done
+	return gone
 }
+
+// removeAfter is how long a dead sandbox is left for the sake of a quick report.
+const removeAfter = time.Second
+
+// hasFiles reports whether the attempt has an overlay to be ended.
+func (a *attempt) hasFiles() bool { return a.e.Run != nil && a.e.Run.Files != filesNone }
 
 // merge ends the attempt's overlay: a good end's changes go into the head, a bad end's only into the artifact.
 func (a *attempt) merge(ctx context.Context) error {
-	if a.e.Run == nil || a.e.Run.Files == filesNone {
-		return nil
-	}
 	if a.e.CommandAt == nil && !a.mayHaveRun() {
 		// Nothing ran, so there is nothing to keep; and perhaps there never was an overlay.
 		return a.mayFail(ctx, "discard", func(ctx context.Context) error {
@@ -153,9 +167,6 @@ func (a *attempt) mayFail(ctx context.Context, what string, f func(context.Conte
 // revokeAll ends the attempt's leases.
 func (a *attempt) revokeAll(ctx context.Context) error {
 	a.h.setLeases(nil)
-	if !a.leased() {
-		return nil
-	}
 	reason := "finished"
 	if a.e.Exit != nil && a.e.Exit.Reason != reasonExited {
 		reason = a.e.Exit.Reason

@@ -20,8 +20,8 @@
 //
 //	claiming → claimed → starting → running → exited → merged → revoked → finished → (gone)
 //
-// Each arrow is a record in the journal, flushed to disk before the next step begins, and each step can
-// be done again. A node that was killed anywhere reads the journal, finds the sandboxes that still
+// Each arrow is a record in the journal, written before the next step begins (and from the command's end
+// on flushed to disk), and each step can be done again. A node that was killed anywhere reads the journal, finds the sandboxes that still
 // run, and goes on; a command is started once per attempt: where it may have been started and its
 // sandbox is gone, the attempt ends with a fault and the manager makes a new one. What the journal does
 // not know is removed.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -417,4 +418,24 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 		require.True(t, fault.Is(err, c.code), "%s: %v", name, err)
 		require.Contains(t, err.Error(), c.says, name)
 	}
+}
+
+// BenchmarkAttempt is a command that does nothing, from the queue to the finish, with services that answer at once.
+func BenchmarkAttempt(b *testing.B) {
+	w, n := start(b)
+	require.NoError(b, n.s.node.Image(b.Context(), "base"))
+	var to []time.Duration
+	for b.Loop() {
+		id, at := newTask(), time.Now()
+		run := script("true")
+		w.submit(id, run, "")
+		for done := false; !done; time.Sleep(200 * time.Microsecond) {
+			w.with(func() { done = w.tasks[id].finished != nil })
+		}
+		to = append(to, time.Since(at))
+	}
+	slices.Sort(to)
+	b.ReportMetric(float64(to[len(to)/2].Microseconds())/1000, "to-finish-ms")
+	b.ReportMetric(float64(to[0].Microseconds())/1000, "min-ms")
+	require.Eventually(b, func() bool { return n.s.status().Used == 0 }, 10*time.Second, time.Millisecond)
 }

@@ -2,7 +2,9 @@
 // step knows afterwards how far each attempt had come.
 //
 // A record is one JSON file that is replaced as a whole: written beside, flushed to disk, renamed, and
-// the rename flushed. So whoever reads it finds the old or the new record, never a part.
+// the rename flushed. So whoever reads it finds the old or the new record, never a part. A Note leaves
+// the flushing out: it survives the end of the process, which is what most steps need, and not that of
+// the machine, after which no sandbox is left to go on with either.
 package journal
 
 import (
@@ -35,6 +37,16 @@ func (j *Journal[T]) path(id string) string { return filepath.Join(j.dir, id+suf
 // Write replaces the record of id. When it returns, the record survives the end of this process and
 // of the machine.
 func (j *Journal[T]) Write(id string, v T) error {
+	if err := j.put(id, v, true); err != nil {
+		return err
+	}
+	return j.sync()
+}
+
+// Note replaces the record of id. When it returns, the record survives the end of this process.
+func (j *Journal[T]) Note(id string, v T) error { return j.put(id, v, false) }
+
+func (j *Journal[T]) put(id string, v T, flush bool) error {
 	if err := schemas.CheckID("journal", id); err != nil {
 		return err
 	}
@@ -48,13 +60,16 @@ func (j *Journal[T]) Write(id string, v T) error {
 		return fmt.Errorf("journal: %w", err)
 	}
 	_, err = f.Write(b)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+	if flush {
+		err = errors.Join(err, f.Sync())
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
 	if err := os.Rename(tmp, j.path(id)); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
-	return j.sync()
+	return nil
 }
 
 // sync flushes the directory, and so the renames in it.

@@ -19,7 +19,8 @@ func TestRecordsAreWholeOrAbsent(t *testing.T) {
 	a, b := schemas.NewID(), schemas.NewID()
 	require.NoError(t, j.Write(a, record{"claimed"}))
 	require.NoError(t, j.Write(a, record{"exited"}))
-	require.NoError(t, j.Write(b, record{"claimed"}))
+	require.NoError(t, j.Note(b, record{"claimed"}))
+	require.Error(t, j.Note("../x", record{}))
 	require.Error(t, j.Write("../x", record{}))
 
 	broken := schemas.NewID()
