@@ -105,16 +105,23 @@ func talk(t testing.TB, server, client string) (toClient, toServer string) {
 			return login{jwt: "JWT", sign: func(n []byte) ([]byte, error) { return append([]byte("signed "), n...), nil }}, nil
 		})
 	})
-	say := func(conn net.Conn, what string) {
-		_, _ = io.WriteString(conn, what)
-		time.Sleep(5 * time.Millisecond)
-		_ = conn.Close()
-	}
 	var atClient, atServer []byte
+	said, left := make(chan struct{}), make(chan struct{})
 	wg.Go(func() { atClient, _ = io.ReadAll(c) })
 	wg.Go(func() { atServer, _ = io.ReadAll(s) })
-	wg.Go(func() { say(s, server) })
-	wg.Go(func() { say(c, client) })
+	wg.Go(func() { // a pipe's write returns when the proxy has taken it, or has closed
+		_, _ = io.WriteString(s, server)
+		close(said)
+		<-left // the server stays, or the client's words would find no one
+		_ = s.Close()
+	})
+	wg.Go(func() {
+		_, _ = io.WriteString(c, client)
+		<-said
+		time.Sleep(50 * time.Millisecond) // for what the proxy has taken and not yet passed on
+		_ = c.Close()
+		close(left)
+	})
 	wg.Wait()
 	return string(atClient), string(atServer)
 }
