@@ -20,19 +20,23 @@ func (a *attempt) conclude(ctx context.Context) error {
 	if a.box == nil {
 		a.box, _ = a.s.node.Get(a.e.Sandbox)
 	}
+	synced := make(chan error, 1)
+	go func() { synced <- a.spool.Sync() }()
+	var err error
 	if a.box != nil {
 		// Nothing of it may write any more when its files are merged.
-		if err := a.insist(ctx, "stop", a.box.Stop); err != nil {
-			return errors.Join(context.Cause(ctx), err)
-		}
+		err = a.insist(ctx, "stop", a.box.Stop)
+	}
+	if serr := <-synced; serr != nil {
+		return errors.Join(errDisk, serr)
+	}
+	if err != nil {
+		return errors.Join(context.Cause(ctx), err)
 	}
 	a.gate.close()
 	reported := make(chan struct{})
 	gone := a.remove(ctx, reported)
 	defer func() { <-gone }()
-	if err := a.spool.Sync(); err != nil {
-		return errors.Join(errDisk, err)
-	}
 	for _, s := range []struct {
 		done step
 		need bool // whether there is anything to do, and so to write down
