@@ -5,13 +5,13 @@ package nodetest
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,17 +27,15 @@ type Machine struct {
 	Init            string
 	Config          containerd.Config
 
+	once    *sync.Once
 	missing error
+	failed  error
 }
 
-// Main runs a package's tests on one Machine and takes it away. Call it from TestMain with the
-// package's variable for the Machine; leaks is run at the very end.
+// Main runs a package's tests and takes the Machine away that they have made by needing it. Call it from
+// TestMain with the package's variable for the Machine; leaks is run at the very end.
 func Main(m *testing.M, machine **Machine, leaks func() error) int {
-	mm, err := start()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
+	mm := &Machine{once: &sync.Once{}}
 	*machine = mm
 	code := m.Run()
 	if err := errors.Join(mm.stop(), leaks()); err != nil {
@@ -47,48 +45,47 @@ func Main(m *testing.M, machine **Machine, leaks func() error) int {
 	return code
 }
 
-func start() (*Machine, error) {
-	m := &Machine{}
-	flag.Parse() // TestMain runs before the tests' flags are read
-	if testing.Short() {
+// start makes the Machine, or notes what is missing for it.
+func (m *Machine) start() {
+	switch {
+	case testing.Short():
 		m.missing = errShort
-		return m, nil
-	}
-	if os.Geteuid() != 0 {
+		return
+	case os.Geteuid() != 0:
 		m.missing = errors.New("sandboxes need root")
-		return m, nil
+		return
 	}
 	tools := map[string]string{}
 	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "runc"} {
-		path, err := toolchain.Find(name)
-		if err != nil {
-			m.missing = err
-			return m, nil
+		if tools[name], m.missing = toolchain.Find(name); m.missing != nil {
+			return
 		}
-		tools[name] = path
 	}
-	image, err := toolchain.Image("base")
-	if err != nil {
-		m.missing = err
-		return m, nil
+	var image string
+	if image, m.missing = toolchain.Image("base"); m.missing != nil {
+		return
 	}
+	m.failed = m.make(tools, filepath.Dir(image))
+}
+
+func (m *Machine) make(tools map[string]string, images string) (err error) {
 	// Not below /tmp, which may be a tmpfs: overlayfs wants a disk for its upper layers.
 	if m.DataDir, err = os.MkdirTemp("/var/tmp", "weft-test-"); err != nil {
-		return nil, err
+		return err
 	}
 	if m.RunDir, err = os.MkdirTemp("/run", "weft-test-"); err != nil {
-		return nil, err
+		return err
 	}
 	m.Init = filepath.Join(m.DataDir, "weft-init")
 	if err := Build(m.Init, "github.com/weftmesh/weft/services/cmd/weft-init"); err != nil {
-		return nil, err
+		return err
 	}
 	m.Config = containerd.Config{
 		Dir: filepath.Join(m.DataDir, "containerd"), RunDir: m.RunDir,
 		Containerd: tools["containerd"], Shim: tools["containerd-shim-runc-v2"], Runc: tools["runc"],
-		ImageDirs: []string{filepath.Dir(image)}, Log: Log(),
+		ImageDirs: []string{images}, Log: Log(),
 	}
-	return m, nil
+	return nil
 }
 
 var errShort = errors.New("sandboxes take time and root, and -short was given")
@@ -111,9 +108,14 @@ func Log() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// Need skips the test where something is missing, or fails it under WEFT_TEST_REQUIRE=1.
+// Need makes the Machine, once. It skips the test where something is missing, or fails it under
+// WEFT_TEST_REQUIRE=1.
 func (m *Machine) Need(t testing.TB) {
 	t.Helper()
+	m.once.Do(m.start)
+	if m.failed != nil {
+		t.Fatal(m.failed)
+	}
 	if m.missing == nil {
 		return
 	}
@@ -146,8 +148,11 @@ func (m *Machine) Engine(t testing.TB) *containerd.Engine {
 
 // stop ends containerd and removes all directories. What is still there then was left by the tests.
 func (m *Machine) stop() error {
-	if m.missing != nil {
-		return nil
+	if m.DataDir == "" {
+		return nil // no test needed it
+	}
+	if m.Config.Dir == "" {
+		return errors.Join(os.RemoveAll(m.DataDir), os.RemoveAll(m.RunDir))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
