@@ -41,7 +41,9 @@ func TestGroup(t *testing.T) {
 
 	cmd := exec.Command("sh", "-c", "while :; do :; done")
 	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }() // its parent takes its exit status, or it stays in the group
+	t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
 	for _, c := range []string{"cpuacct", "memory", "pids", "freezer"} {
 		require.NoError(t, os.MkdirAll(g.dir(c), 0o755))
 		require.NoError(t, os.WriteFile(g.dir(c)+"/cgroup.procs", []byte(strconv.Itoa(cmd.Process.Pid)), 0))
@@ -56,7 +58,6 @@ func TestGroup(t *testing.T) {
 	require.True(t, frozen)
 	require.NoError(t, g.Thaw(ctx))
 	require.NoError(t, g.Freeze(ctx))
-	go func() { _ = cmd.Wait() }() // its parent takes its exit status, or it stays in the group
 	require.NoError(t, g.Kill(ctx))
 	require.NoError(t, g.Remove(ctx))
 	names, err = tree.List()
