@@ -65,7 +65,7 @@ func (d *daemon) dialMesh(ctx context.Context) (net.Conn, error) {
 // vaultHandler is what a sandbox finds at its VAULT_ADDR.
 func (d *daemon) vaultHandler(conn *mesh.Conn, s runtime.VaultSession) (http.Handler, error) {
 	return forward.New(forward.Config{
-		Addr: s.Issued.VaultAddr, Token: s.Issued.VaultToken, Paths: s.Issued.VaultPaths, Logger: d.log,
+		Addr: s.Issued.VaultAddr, Namespace: s.Issued.VaultNamespace, Token: s.Issued.VaultToken, Paths: s.Issued.VaultPaths, Logger: d.log,
 		Who:   wire.Audit{Tenant: s.Tenant, Workspace: s.Workspace, Task: s.Task, Attempt: s.Attempt, Sandbox: s.Sandbox, Agent: s.Principal, Node: d.cfg.Node},
 		Audit: func(entry wire.Audit) { d.audit(conn, entry) },
 	})
