@@ -128,28 +128,3 @@ func TestTheCLIStaysSmall(t *testing.T) {
 		}
 	}
 }
-
-// TestNoForeignWords keeps out what would tie the tree to one machine.
-func TestNoForeignWords(t *testing.T) {
-	cmd := exec.Command("git", "ls-files")
-	cmd.Dir = root(t)
-	out, err := cmd.Output()
-	if err != nil {
-		t.Skip("not a git checkout: git ls-files lists the files that this looks at")
-	}
-	for _, f := range strings.Fields(string(out)) {
-		if strings.HasPrefix(f, "tools/archtest/") {
-			continue
-		}
-		b, err := os.ReadFile(filepath.Join(root(t), f))
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		require.NoError(t, err)
-		for _, w := range []string{"/work/main", "/tmp/boot", "proxy.golang.org", "registry.npmjs", "deb.debian.org"} {
-			if strings.Contains(string(b), w) {
-				t.Errorf("%s has %q", f, w)
-			}
-		}
-	}
-}
