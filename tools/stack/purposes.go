@@ -22,8 +22,8 @@ type purpose struct {
 var (
 	// toRun has mkfs.ext4 and mount, for workspaces under a hard quota.
 	toRun = []string{"e2fsprogs", "mount"}
-	// toTest has a C compiler, for the race detector.
-	toTest = append([]string{"gcc", "libc6-dev"}, toRun...)
+	// toTest has a C compiler, for the race detector, and Python, which reads the demo's agents.
+	toTest = append([]string{"gcc", "libc6-dev", "python3"}, toRun...)
 )
 
 var purposes = []purpose{
