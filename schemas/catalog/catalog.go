@@ -137,7 +137,7 @@ func managerOperations() []Operation {
 		internal(s, workspace.OpRenew, workspace.Renew{}, workspace.Renewed{}, nodes, "a node keeps its attempts"),
 		internal(s, workspace.OpProgress, workspace.Progress{}, no{}, nodes, "milestones of an attempt"),
 		internal(s, workspace.OpFinish, workspace.Finish{}, t{}, nodes, "the end of an attempt"),
-		internal(s, workspace.OpHeartbeat, workspace.Heartbeat{}, no{}, nodes, "a node lives, and has room"),
+		internal(s, workspace.OpHeartbeat, workspace.Heartbeat{}, workspace.HeartbeatReply{}, nodes, "a node lives, and has room"),
 		internal(s, workspace.OpAttempt, workspace.AttemptRequest{}, workspace.AttemptReply{}, []string{schemas.Filesystem, schemas.Secrets, schemas.Memory}, "who holds a task, for fencing"),
 		internal(s, workspace.OpSandboxEnded, runtime.SandboxEnded{}, no{}, nodes, "how an interactive sandbox ended"),
 	}
@@ -240,6 +240,7 @@ func Messages() []Message {
 		record("workspace", mgr, workspace.Workspace{}, "a workspace"),
 		record("agent", mgr, workspace.Agent{}, "an agent's definition"),
 		record("template", mgr, workspace.Template{}, "a template"),
+		record("pool", mgr, workspace.Pool{}, "a warm pool"),
 		record("trigger", mgr, workspace.Trigger{}, "a trigger"),
 		record("task", mgr, workspace.Task{}, "a task"),
 		record("sandbox", mgr, workspace.Sandbox{}, "an interactive sandbox"),

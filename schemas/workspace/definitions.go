@@ -56,7 +56,8 @@ type Template struct {
 	Resources Resources         `json:"resources"`
 	Env       map[string]string `json:"env,omitempty"`
 	Workdir   string            `json:"workdir,omitempty"`
-	CreatedAt time.Time         `json:"created_at"`
+	Isolation
+	CreatedAt time.Time `json:"created_at"`
 }
 
 // SecretUse is a credential that an agent wants in its sandbox. The secrets service gives it only

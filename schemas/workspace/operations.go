@@ -200,11 +200,12 @@ type RunSpec struct {
 	Image     string            `json:"image"`
 	Level     string            `json:"level"`
 	Resources Resources         `json:"resources"`
-	Files     string            `json:"files"` // private, readonly, none
-	Secrets   []SecretUse       `json:"secrets,omitempty"`
-	TimeoutMS int64             `json:"timeout_ms"`
-	TTLMS     int64             `json:"ttl_ms,omitempty"`  // of an interactive sandbox
-	IdleMS    int64             `json:"idle_ms,omitempty"` // of an interactive sandbox
+	Isolation
+	Files     string      `json:"files"` // private, readonly, none
+	Secrets   []SecretUse `json:"secrets,omitempty"`
+	TimeoutMS int64       `json:"timeout_ms"`
+	TTLMS     int64       `json:"ttl_ms,omitempty"`  // of an interactive sandbox
+	IdleMS    int64       `json:"idle_ms,omitempty"` // of an interactive sandbox
 }
 
 // Renew keeps claims. One request carries all of a node's.
@@ -278,6 +279,7 @@ type AttemptReply struct {
 
 // Heartbeat is what a node says of itself every few seconds.
 type Heartbeat struct {
+	Pools       []PoolState       `json:"pools,omitempty"`
 	Node        string            `json:"node"`
 	Incarnation string            `json:"incarnation"` // new with every start of the daemon
 	NodeKey     string            `json:"node_key"`

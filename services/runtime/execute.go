@@ -179,7 +179,7 @@ func (a *attempt) place(ctx context.Context) *place {
 		s: a.s, h: a.h, ref: ref, run: run, input: a.e.Input, traceparent: mesh.Traceparent(ctx),
 		spec: sandbox.Spec{
 			ID: a.e.Sandbox, Generation: 1, Tenant: ref.Tenant, Workspace: ref.Workspace, Principal: run.Principal, Task: ref.Task, Attempt: ref.Attempt,
-			Level: run.Level, Image: run.Image, Resources: resources, Files: run.Files != filesNone,
+			Level: run.Level, Image: run.Image, Isolation: run.Isolation, Resources: resources, Files: run.Files != filesNone,
 		},
 	}
 }

@@ -226,11 +226,11 @@ func (w *world) Finish(_ context.Context, req workspace.Finish) error {
 	return nil
 }
 
-func (w *world) Heartbeat(_ context.Context, req workspace.Heartbeat) error {
+func (w *world) Heartbeat(_ context.Context, req workspace.Heartbeat) (workspace.HeartbeatReply, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.beats = append(w.beats, req)
-	return w.unavailable()
+	return workspace.HeartbeatReply{}, w.unavailable()
 }
 
 func (w *world) SandboxEnded(_ context.Context, req runtime.SandboxEnded) error {

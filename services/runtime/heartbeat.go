@@ -26,7 +26,7 @@ func (s *Service) heartbeatLoop(ctx context.Context) {
 func (s *Service) beat(ctx context.Context) {
 	ask, cancel := context.WithTimeout(ctx, s.cfg.timing.ask)
 	defer cancel()
-	if err := s.cfg.Manager.Heartbeat(ask, s.status()); err != nil && ctx.Err() == nil {
+	if _, err := s.cfg.Manager.Heartbeat(ask, s.status()); err != nil && ctx.Err() == nil {
 		s.log.Warn("no heartbeat", "error", err)
 	}
 }

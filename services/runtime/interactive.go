@@ -82,7 +82,7 @@ func (i *interactive) place() *place {
 	return &place{
 		s: i.s, h: i.h, run: b.Run, ref: i.ref(),
 		spec: sandbox.Spec{ID: b.ID, Generation: b.Generation, Tenant: b.Tenant, Workspace: b.Workspace, Principal: b.Principal,
-			Level: b.Run.Level, Image: b.Run.Image, Resources: resources, Files: b.Run.Files != filesNone},
+			Level: b.Run.Level, Image: b.Run.Image, Isolation: b.Run.Isolation, Resources: resources, Files: b.Run.Files != filesNone},
 	}
 }
 

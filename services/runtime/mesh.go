@@ -66,8 +66,8 @@ func (m meshManager) Finish(ctx context.Context, req workspace.Finish) error {
 	return tell(ctx, m.c, schemas.WorkspaceManager, workspace.OpFinish, req)
 }
 
-func (m meshManager) Heartbeat(ctx context.Context, req workspace.Heartbeat) error {
-	return tell(ctx, m.c, schemas.WorkspaceManager, workspace.OpHeartbeat, req)
+func (m meshManager) Heartbeat(ctx context.Context, req workspace.Heartbeat) (workspace.HeartbeatReply, error) {
+	return ask[workspace.HeartbeatReply](ctx, m.c, schemas.WorkspaceManager, workspace.OpHeartbeat, req)
 }
 
 func (m meshManager) SandboxEnded(ctx context.Context, req runtime.SandboxEnded) error {

@@ -37,7 +37,8 @@ type Manager interface {
 	Renew(ctx context.Context, req workspace.Renew) (workspace.Renewed, error)
 	Progress(ctx context.Context, req workspace.Progress) error
 	Finish(ctx context.Context, req workspace.Finish) error
-	Heartbeat(ctx context.Context, req workspace.Heartbeat) error
+	// Heartbeat says what the node is and has, and is told which pools to keep.
+	Heartbeat(ctx context.Context, req workspace.Heartbeat) (workspace.HeartbeatReply, error)
 	SandboxEnded(ctx context.Context, req runtime.SandboxEnded) error
 }
 

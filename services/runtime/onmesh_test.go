@@ -61,15 +61,15 @@ func serveWorld(t testing.TB, w *world) *meshtest.Mesh {
 		mesh.Op(workspace.OpSandboxEnded, d, func(ctx context.Context, _ mesh.Caller, r runtime.SandboxEnded) (workspace.Empty, error) {
 			return none, w.SandboxEnded(ctx, r)
 		}),
-		mesh.Op(workspace.OpHeartbeat, d, func(ctx context.Context, by mesh.Caller, r workspace.Heartbeat) (workspace.Empty, error) {
+		mesh.Op(workspace.OpHeartbeat, d, func(ctx context.Context, by mesh.Caller, r workspace.Heartbeat) (workspace.HeartbeatReply, error) {
 			for _, name := range []string{r.Labels["pool"], by.Principal} {
 				_, err := manager.JetStream().CreateOrUpdateConsumer(ctx, provision.Queue, jetstream.ConsumerConfig{Durable: name,
 					FilterSubject: schemas.Prefix + "queue." + name + ".*", AckPolicy: jetstream.AckExplicitPolicy, AckWait: 2 * time.Second, MaxDeliver: -1})
 				if err != nil {
-					return none, err
+					return workspace.HeartbeatReply{}, err
 				}
 			}
-			return none, w.Heartbeat(ctx, r)
+			return w.Heartbeat(ctx, r)
 		}),
 	)
 	f := files{w}

@@ -22,8 +22,8 @@ const labelPool = "pool"
 
 // Heartbeat takes what a node says of itself. Its record in the log changes only when something of note
 // did; the rest goes to the bucket that expires by itself.
-func (s *Service) Heartbeat(ctx context.Context, by mesh.Caller, hb workspace.Heartbeat) (workspace.Empty, error) {
-	var none workspace.Empty
+func (s *Service) Heartbeat(ctx context.Context, by mesh.Caller, hb workspace.Heartbeat) (workspace.HeartbeatReply, error) {
+	var none workspace.HeartbeatReply
 	if err := checkNode(by); err != nil {
 		return none, err
 	}

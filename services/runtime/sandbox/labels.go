@@ -21,6 +21,7 @@ type Spec struct {
 	Attempt    int
 	Level      string
 	Image      string // see containerd.Engine.Image
+	Isolation  workspace.Isolation
 	Resources  workspace.Resources
 	Files      bool // whether a workspace will be mounted; else /workspace is a tmpfs
 }
@@ -57,6 +58,10 @@ func (s Spec) labels(owner string, r idRange) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	isolation, err := json.Marshal(s.Isolation)
+	if err != nil {
+		return nil, err
+	}
 	l := map[string]string{
 		labelOwner:                 owner,
 		labelRange:                 strconv.Itoa(int(r)),
@@ -69,6 +74,7 @@ func (s Spec) labels(owner string, r idRange) (map[string]string, error) {
 		labelPrefix + "image":      s.Image,
 		labelPrefix + "files":      strconv.FormatBool(s.Files),
 		labelPrefix + "resources":  string(resources),
+		labelPrefix + "isolation":  string(isolation),
 	}
 	if s.Task != "" {
 		l[labelPrefix+"task"], l[labelPrefix+"attempt"] = s.Task, strconv.Itoa(s.Attempt)
@@ -98,6 +104,9 @@ func specOf(l map[string]string) (Spec, idRange, error) {
 	r := number("range")
 	if err := json.Unmarshal([]byte(get("resources")), &s.Resources); err != nil {
 		bad = append(bad, "resources")
+	}
+	if v := get("isolation"); v != "" && json.Unmarshal([]byte(v), &s.Isolation) != nil { // older ones have none
+		bad = append(bad, "isolation")
 	}
 	if len(bad) > 0 || r < 0 || r >= rangeCount {
 		return Spec{}, 0, fmt.Errorf("container %q has labels that are not ours: %v", get("sandbox"), bad)

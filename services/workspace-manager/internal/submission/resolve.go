@@ -34,6 +34,7 @@ func Resolve(s *workspace.Submission, principal string, a *workspace.Agent, t *w
 		Image:     t.Image,
 		Level:     first(a.Level, t.Level, DefaultLevel),
 		Resources: Resources(a.Resources, t.Resources),
+		Isolation: t.Isolation,
 		Files:     first(a.Files, DefaultFiles),
 		Secrets:   a.Secrets,
 		TimeoutMS: firstInt(s.TimeoutMS, a.TimeoutMS, DefaultTimeout.Milliseconds()),

@@ -1,0 +1,42 @@
+package runtime
+
+import (
+	"context"
+
+	"github.com/weftmesh/weft/pkg/mesh"
+	"github.com/weftmesh/weft/schemas/runtime"
+	"github.com/weftmesh/weft/schemas/workspace"
+)
+
+// inspectOperations tell about the sandbox itself.
+func (d *desk) inspectOperations() []mesh.Endpoint {
+	return []mesh.Endpoint{
+		mesh.Op(runtime.OpInspect, operationTimeout, d.Inspect),
+	}
+}
+
+// Inspect tells what the sandbox is and uses.
+func (d *desk) Inspect(ctx context.Context, _ mesh.Caller, _ workspace.Empty) (runtime.Inspect, error) {
+	spec := d.box.Spec()
+	out := runtime.Inspect{ID: spec.ID, Level: spec.Level, Image: spec.Image, Labels: d.box.Labels()}
+	u, err := d.box.Stats()
+	if err != nil {
+		return out, err
+	}
+	out.PIDs, out.Memory, out.CPUMS = u.PIDs, u.Memory, u.CPU.Milliseconds()
+	list, err := d.box.Supervisor().List(ctx)
+	if err != nil {
+		return out, err
+	}
+	for _, p := range list {
+		i := runtime.Process{ID: p.ID, PID: p.PID, Running: p.Exit == nil}
+		for _, arg := range p.Argv {
+			i.Argv = append(i.Argv, string(arg))
+		}
+		if e := p.Exit; e != nil {
+			i.Exit = &workspace.Exit{Code: e.Code, Signal: e.Signal, Reason: execReason(e.Reason)}
+		}
+		out.Processes = append(out.Processes, i)
+	}
+	return out, nil
+}
