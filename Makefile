@@ -46,13 +46,13 @@ build: ## Build the programs into bin, static
 	@$(say) 'Building bin/weft, bin/weftd and bin/weft-init' >&2
 	@CGO_ENABLED=0 go build -p 2 -trimpath -buildvcs=$(vcs) -ldflags '-s -w' -o bin/ ./services/cmd/...
 
-# End-to-end tests time what they see, so they have the machine to themselves.
+# End-to-end tests have the machine to themselves. What fails is run once more, alone, and named if it passes then.
 test: ## Run all tests on the real components with the race detector (WEFT_TEST_REQUIRE=1: skip none)
 	@$(stack) -for test
 	@all=$$(go list $(packages)); status=0; \
 	rest=$$(grep -v /services/e2e <<<"$$all"); e2e=$$(grep /services/e2e <<<"$$all" || true); \
-	go test -race -p 2 -timeout 40m $$rest || status=$$?; \
-	[ -z "$$e2e" ] || go test -race -p 1 -timeout 40m $$e2e || status=$$?; \
+	go run ./tools/testrun -- -race -p 2 -timeout 40m $$rest || status=$$?; \
+	[ -z "$$e2e" ] || go run ./tools/testrun -- -race -p 1 -timeout 40m $$e2e || status=$$?; \
 	exit $$status
 
 test-short: ## Run the quick tests, without what takes root, time or other programs
