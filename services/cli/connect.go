@@ -47,6 +47,7 @@ func (a *app) client(ctx context.Context) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.dataDir = c.DataDir
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	return client.Dial(ctx, c)

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/weftmesh/weft/pkg/fault"
-	"github.com/weftmesh/weft/pkg/mesh"
 )
 
 // Exit codes. Codes above ExitDeadline are those of a command that was run.
@@ -45,7 +44,7 @@ func Main(ctx context.Context, args, env []string, stdin io.Reader, stdout, stde
 	a.color = isTerminal(stdout) && a.env("NO_COLOR") == "" && a.env("TERM") != "dumb"
 	root := a.root(extra)
 	root.SetArgs(args)
-	err := root.ExecuteContext(mesh.WithTraceparent(ctx, a.env("TRACEPARENT")))
+	err := a.traced(ctx, root)
 	if err == nil {
 		return ExitOK
 	}
@@ -96,7 +95,8 @@ type app struct {
 	in       io.Reader
 	out, err io.Writer
 	color    bool
-	ran      bool // a command was found and its flags are right
+	ran      bool   // a command was found and its flags are right
+	dataDir  string // of the mesh that was asked, if it is on this machine
 
 	json      bool
 	context   string

@@ -2,21 +2,20 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/weftmesh/weft/pkg/app/spans"
 	"github.com/weftmesh/weft/pkg/client"
 	"github.com/weftmesh/weft/pkg/fault"
+	"github.com/weftmesh/weft/pkg/mesh"
 )
-
-// barWidth is how many columns the time axis of a trace has.
-const barWidth = 48
 
 func (a *app) traceCommand() *cobra.Command {
 	return &cobra.Command{Use: "trace TASK", Short: "Show a task's way through the mesh, step by step", GroupID: groupLook, Args: exactly("TASK"),
@@ -51,47 +50,35 @@ func (a *app) trace(ctx context.Context, id string) error {
 		if a.json {
 			return a.printJSON(a.out, list{Schema, ss})
 		}
-		a.drawTrace(ss)
+		for _, l := range spans.Waterfall(ss, a.columns(), 0) {
+			fmt.Fprintln(a.out, l)
+		}
 		return nil
 	})
 }
 
-// drawTrace prints a line for each span: where it lies in the whole, how long it took, its name under
-// its parent's.
-func (a *app) drawTrace(ss []spans.Span) {
-	begin, end := ss[0].Start, ss[0].End
-	known := map[string]bool{}
-	children := map[string][]spans.Span{}
-	for _, s := range ss {
-		known[s.ID] = true
-		if s.End.After(end) {
-			end = s.End
+// columns is the width of the terminal, or what a page takes where there is none.
+func (a *app) columns() int {
+	if f, ok := a.out.(*os.File); ok {
+		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w >= 40 {
+			return w
 		}
 	}
-	for _, s := range ss { // they are sorted by start, so children are, too
-		if s.Parent == s.ID || !known[s.Parent] {
-			s.Parent = ""
-		}
-		children[s.Parent] = append(children[s.Parent], s)
+	return 120
+}
+
+// traced runs the command line as a span, under the caller's trace if it has one ($TRACEPARENT): so a trace begins
+// where a person typed. The span is kept beside those of a daemon on this machine, if the command asked one.
+func (a *app) traced(ctx context.Context, root *cobra.Command) error {
+	span, next := spans.Begin("weft", "weft", a.env("TRACEPARENT"))
+	cmd, err := root.ExecuteContextC(mesh.WithTraceparent(ctx, next))
+	if a.dataDir == "" {
+		return err
 	}
-	total := max(end.Sub(begin), time.Microsecond)
-	var draw func(parent, indent string)
-	draw = func(parent, indent string) {
-		for _, s := range children[parent] {
-			from := min(int(s.Start.Sub(begin)*barWidth/total), barWidth-1)
-			to := min(max(int(s.End.Sub(begin)*barWidth/total), from+1), barWidth)
-			bar := strings.Repeat(" ", from) + a.paint(green, strings.Repeat("█", to-from)) + strings.Repeat(" ", barWidth-to)
-			failed := ""
-			if s.Failed != "" {
-				failed = " " + a.paint(red, cell(s.Failed))
-			}
-			fmt.Fprintf(a.out, "│%s│%9.2f ms  %s%s %s%s\n", bar, float64(s.End.Sub(s.Start).Microseconds())/1000, indent, cell(s.Name), a.paint(grey, cell(s.Service)), failed)
-			if s.ID != "" {
-				draw(s.ID, indent+"  ")
-			}
-		}
+	span.Name, span.End = cmd.CommandPath(), time.Now()
+	if code := exitCode(0); err != nil && !errors.As(err, &code) {
+		span.Failed = string(fault.CodeOf(err))
 	}
-	label := short(total)
-	fmt.Fprintf(a.out, "│0%s%s│\n", strings.Repeat(" ", max(0, barWidth-1-utf8.RuneCountInString(label))), label)
-	draw("", "")
+	_ = spans.Record(filepath.Join(a.dataDir, "traces"), span) // an observer's trouble is not the command's
+	return err
 }

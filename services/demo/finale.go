@@ -157,10 +157,10 @@ func (s *show) trace(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ss = subtree(ss, spans.SpanOf(t.Traceparent))
+	ss = spans.Subtree(ss, spans.SpanOf(t.Traceparent))
 	s.res.Spans = len(ss)
 	s.v.block("", fmt.Sprintf("Trace %s of task %s (%s), service by service:", id, t.ID, label(&t)))
-	s.v.block(waterfall(ss, min(s.v.width(), 120), traceRows)...)
+	s.v.block(spans.Waterfall(ss, min(s.v.width(), 120), traceRows)...)
 	s.check(len(ss) > 0, "the task's way can be followed through the mesh", "%s", plural(len(ss), "span", "spans"))
 	return nil
 }

@@ -2,12 +2,12 @@ package demo
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"time"
 
+	"github.com/weftmesh/weft/pkg/app/spans"
 	"github.com/weftmesh/weft/pkg/mesh"
 	"github.com/weftmesh/weft/schemas/filesystem"
 	"github.com/weftmesh/weft/schemas/secrets"
@@ -66,8 +66,12 @@ func (s *show) pass(ctx context.Context, in work, middle func(context.Context, *
 	if err != nil {
 		return err
 	}
-	traced := mesh.WithTraceparent(ctx, newTraceparent())
-	sub, err := s.c.Submit(traced, workspace.Submission{Agent: planner, Input: input}, fmt.Sprintf("audit-pass-%d", in.Pass))
+	span, traceparent := spans.Begin(fmt.Sprintf("audit, pass %d", in.Pass), "demo", "")
+	defer func() {
+		span.End = time.Now()
+		_ = spans.Record(filepath.Join(s.d.dataDir, "traces"), span) // what the pass causes is found by it
+	}()
+	sub, err := s.c.Submit(mesh.WithTraceparent(ctx, traceparent), workspace.Submission{Agent: planner, Input: input}, fmt.Sprintf("audit-pass-%d", in.Pass))
 	if err != nil {
 		return err
 	}
@@ -85,13 +89,6 @@ func (s *show) pass(ctx context.Context, in work, middle func(context.Context, *
 	s.check(len(p.Analysts) == len(s.inv.Tops), "every top folder had its analyst, and the reviewer was started once, when all had reported",
 		"%s, %s, in %.1f s", plural(len(s.inv.Tops), "folder", "folders"), plural(len(p.Analysts), "analyst", "analysts"), p.Took.Seconds())
 	return nil
-}
-
-// newTraceparent begins a trace, so that everything that a pass causes can be found together.
-func newTraceparent() string {
-	var b [24]byte
-	_, _ = rand.Read(b[:])
-	return "00-" + hex.EncodeToString(b[:16]) + "-" + hex.EncodeToString(b[16:]) + "-01"
 }
 
 // group is what the planner calls the analysts of a pass, see planner.py.

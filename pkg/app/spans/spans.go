@@ -14,8 +14,11 @@ import (
 )
 
 // Pattern matches the names of span files in a directory: one for each process, and the one before it
-// was turned over.
-const Pattern = "spans-*.jsonl*"
+// was turned over. OfDaemons matches only those that each start of a daemon makes anew.
+const (
+	Pattern   = "spans-*.jsonl*"
+	OfDaemons = "spans-[0-9]*.jsonl*"
+)
 
 // maxLine bounds a line that is read, in bytes; a longer one is passed over.
 const maxLine = 1 << 20

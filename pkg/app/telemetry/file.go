@@ -37,7 +37,7 @@ func newFile(dir string) (*file, error) {
 
 // prune keeps the newest eight span files: every start of the program makes one.
 func prune(dir string) {
-	old, _ := filepath.Glob(filepath.Join(dir, spans.Pattern))
+	old, _ := filepath.Glob(filepath.Join(dir, spans.OfDaemons))
 	if len(old) < 8 {
 		return
 	}

@@ -1,4 +1,4 @@
-package demo
+package spans
 
 import (
 	"fmt"
@@ -6,16 +6,15 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"github.com/weftmesh/weft/pkg/app/spans"
 )
 
 // maxName is how many columns the names of spans may take.
 const maxName = 44
 
-// waterfall draws a trace: a line for each span with its name, a bar where it lies in the whole, and how
-// long it took. Children stand under their parents. Where there are more than rows, the shortest are left out.
-func waterfall(ss []spans.Span, width, rows int) []string {
+// Waterfall draws a trace: a line for each span with its name, a bar where it lies in the whole, and how
+// long it took. Children stand under their parents. Where there are more than rows, the shortest are left out;
+// 0 rows are as many as there are. width is in columns, of which a failure's code may take some more.
+func Waterfall(ss []Span, width, rows int) []string {
 	if len(ss) == 0 {
 		return nil
 	}
@@ -28,7 +27,7 @@ func waterfall(ss []spans.Span, width, rows int) []string {
 			end = s.End
 		}
 	}
-	drawn := longestSpans(ss, rows)
+	drawn := longest(ss, rows)
 	lines, name := treeOf(drawn), 0
 	for _, l := range lines {
 		name = max(name, utf8.RuneCountInString(l.name))
@@ -49,10 +48,10 @@ func waterfall(ss []spans.Span, width, rows int) []string {
 	return out
 }
 
-// subtree gives the span with the id and all that it caused; all spans where it is not among them.
-func subtree(ss []spans.Span, id string) []spans.Span {
-	below := map[string][]spans.Span{}
-	var out []spans.Span
+// Subtree gives the span with the id and all that it caused; all spans where it is not among them.
+func Subtree(ss []Span, id string) []Span {
+	below := map[string][]Span{}
+	var out []Span
 	for _, s := range ss {
 		below[s.Parent] = append(below[s.Parent], s)
 		if s.ID == id {
@@ -69,26 +68,26 @@ func subtree(ss []spans.Span, id string) []spans.Span {
 	return out
 }
 
-// longestSpans keeps the n longest.
-func longestSpans(ss []spans.Span, n int) []spans.Span {
+// longest keeps the n longest.
+func longest(ss []Span, n int) []Span {
 	ss = slices.Clone(ss)
-	if len(ss) <= n {
+	if n <= 0 || len(ss) <= n {
 		return ss
 	}
-	slices.SortStableFunc(ss, func(a, b spans.Span) int { return int(b.End.Sub(b.Start) - a.End.Sub(a.Start)) })
+	slices.SortStableFunc(ss, func(a, b Span) int { return int(b.End.Sub(b.Start) - a.End.Sub(a.Start)) })
 	return ss[:n]
 }
 
-// spanLine is a span in its place in the tree.
-type spanLine struct {
+// row is a span in its place in the tree.
+type row struct {
 	name string
-	span spans.Span
+	span Span
 }
 
 // treeOf puts spans under their parents, by start. One whose parent is not there is a root.
-func treeOf(ss []spans.Span) []spanLine {
-	slices.SortStableFunc(ss, func(a, b spans.Span) int { return a.Start.Compare(b.Start) })
-	here, below := map[string]bool{}, map[string][]spans.Span{}
+func treeOf(ss []Span) []row {
+	slices.SortStableFunc(ss, func(a, b Span) int { return a.Start.Compare(b.Start) })
+	here, below := map[string]bool{}, map[string][]Span{}
 	for _, s := range ss {
 		here[s.ID] = true
 	}
@@ -99,11 +98,11 @@ func treeOf(ss []spans.Span) []spanLine {
 		}
 		below[parent] = append(below[parent], s)
 	}
-	var out []spanLine
+	var out []row
 	var add func(parent string, depth int)
 	add = func(parent string, depth int) {
 		for _, s := range below[parent] {
-			out = append(out, spanLine{strings.Repeat("  ", depth) + clean(s.Name), s})
+			out = append(out, row{strings.Repeat("  ", depth) + clean(s.Name), s})
 			if s.ID != "" {
 				add(s.ID, depth+1)
 			}
@@ -120,7 +119,7 @@ type bar struct {
 	width int
 }
 
-func (b bar) draw(s spans.Span) string {
+func (b bar) draw(s Span) string {
 	at := func(d time.Duration) int { return int(int64(b.width) * int64(d) / int64(b.total)) }
 	from := min(at(s.Start.Sub(b.begin)), b.width-1)
 	to := min(max(at(s.End.Sub(b.begin)), from+1), b.width)
@@ -134,4 +133,22 @@ func millis(d time.Duration) string {
 		return fmt.Sprintf("%.2f ms", ms)
 	}
 	return fmt.Sprintf("%.0f ms", ms)
+}
+
+// clean takes what could steer a terminal out of a name.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < 0x20 || r >= 0x7f && r < 0xa0 {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "�"))
+}
+
+// fit shortens or fills s to n columns.
+func fit(s string, n int) string {
+	if utf8.RuneCountInString(s) > n {
+		s = string([]rune(s)[:max(0, n-1)]) + "…"
+	}
+	return s + strings.Repeat(" ", max(0, n-utf8.RuneCountInString(s)))
 }
