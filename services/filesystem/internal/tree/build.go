@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weftmesh/weft/pkg/app/failpoint"
+	"github.com/weftmesh/weft/pkg/diskimage"
 	"github.com/weftmesh/weft/services/filesystem/internal/dirs"
 )
 
@@ -76,10 +77,10 @@ func (t *Trees) begin(o Overlay) error {
 func (t *Trees) volume(ctx context.Context, o Overlay) error {
 	dir := t.dir(o.Sandbox)
 	image := filepath.Join(dir, "disk.img")
-	if err := t.vol.create(ctx, image, o.DiskBytes); err != nil {
+	if err := t.vol.Create(ctx, image, o.DiskBytes); err != nil {
 		return err
 	}
-	if err := mountVolume(image, filepath.Join(dir, "disk")); err != nil {
+	if err := diskimage.Mount(image, filepath.Join(dir, "disk")); err != nil {
 		return err
 	}
 	d, err := dirs.Open(filepath.Join(dir, "disk"))

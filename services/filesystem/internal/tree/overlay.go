@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weftmesh/weft/pkg/app/failpoint"
+	"github.com/weftmesh/weft/pkg/diskimage"
 	"github.com/weftmesh/weft/schemas"
 	"github.com/weftmesh/weft/services/filesystem/internal/chunks"
 	"github.com/weftmesh/weft/services/filesystem/internal/dirs"
@@ -42,7 +43,7 @@ type Overlay struct {
 // Trees is the part of the data directory that holds layers and overlays. One process uses it.
 type Trees struct {
 	data string // absolute
-	vol  *volumes
+	vol  *diskimage.Images
 	maps idmaps
 
 	mu     sync.Mutex
@@ -65,7 +66,7 @@ func Open(data string) (*Trees, error) {
 		return nil, err
 	}
 	var err error
-	if t.vol, err = newVolumes(filepath.Join(data, "volumes")); err != nil {
+	if t.vol, err = diskimage.Open(filepath.Join(data, "volumes")); err != nil {
 		return nil, err
 	}
 	return t, t.clean()

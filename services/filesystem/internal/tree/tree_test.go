@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/weftmesh/weft/pkg/diskimage"
 	"github.com/weftmesh/weft/schemas"
 	"github.com/weftmesh/weft/services/filesystem/internal/chunks"
 	"github.com/weftmesh/weft/services/filesystem/internal/manifest"
@@ -29,7 +30,7 @@ func needRoot(t testing.TB) {
 		missing = "root; run the tests with sudo"
 	} else if _, err := os.Stat("/dev/loop-control"); err != nil {
 		missing = "loop devices; run modprobe loop"
-	} else if _, err := newVolumes(t.TempDir()); err != nil {
+	} else if _, err := diskimage.Open(t.TempDir()); err != nil {
 		missing = err.Error()
 	}
 	if missing == "" {
