@@ -124,7 +124,9 @@ func TestCommandLine(t *testing.T) {
 	t.Run("a task's trace", func(t *testing.T) {
 		id := strings.TrimSpace(w.must("run", "--detach", "--template", "base", "--", "true"))
 		w.must("task", "wait", id)
-		require.Contains(t, w.must("trace", id), "prepare")
+		drawn := w.must("trace", id)
+		require.Contains(t, drawn, "prepare")
+		require.Regexp(t, `(?m)^weft (run|task submit) `, drawn, "it begins with what was typed")
 	})
 }
 

@@ -144,7 +144,7 @@ func TestMergeKilledAndAskedAgain(t *testing.T) {
 			l, err := f.SnapshotList(f.ctx, alice, wire.SnapshotListRequest{})
 			require.NoError(t, err)
 			require.Len(t, l.Snapshots, 5, "four puts and one merge")
-			require.Empty(t, mounts(t, f.cfg.DataDir))
+			require.Empty(t, mountsIn(t, f.cfg.DataDir))
 		})
 	}
 }
@@ -184,7 +184,7 @@ func TestMergeKilledAndNeverAskedAgain(t *testing.T) {
 // nothingLeft checks that no overlay has left anything behind on this machine.
 func (f *fixture) nothingLeft() {
 	f.t.Helper()
-	require.Empty(f.t, mounts(f.t, f.cfg.DataDir))
+	require.Empty(f.t, mountsIn(f.t, f.cfg.DataDir))
 	left, err := os.ReadDir(f.cfg.DataDir + "/overlays")
 	require.NoError(f.t, err)
 	require.Empty(f.t, left)

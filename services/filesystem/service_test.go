@@ -126,7 +126,7 @@ func setup(t testing.TB, change ...func(*Config)) *fixture {
 		_, err := f.Held(context.Background(), node, wire.Held{})
 		require.NoError(t, err)
 		require.NoError(t, f.Close())
-		require.Empty(t, mounts(t, data))
+		require.Empty(t, mountsIn(t, data))
 	})
 	return f
 }
@@ -141,7 +141,7 @@ func (f *fixture) restart() {
 	f.Service = s
 }
 
-func mounts(t testing.TB, below string) []string {
+func mountsIn(t testing.TB, below string) []string {
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	require.NoError(t, err)
 	var out []string

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/weftmesh/weft/pkg/mounts"
 	"github.com/weftmesh/weft/schemas"
 )
 
@@ -50,7 +51,7 @@ func (n *Node) remove(ctx context.Context, id string) error {
 	killed := group.Kill(kill)
 	cancel()
 	err := errors.Join(killed, n.engine.Delete(ctx, id), n.server.Remove(id))
-	if _, uerr := unmountBelow(n.dir(id)); uerr != nil {
+	if _, uerr := mounts.DetachBelow(n.dir(id)); uerr != nil {
 		err = errors.Join(err, uerr)
 	}
 	clear, cancel := context.WithTimeout(ctx, killTimeout)

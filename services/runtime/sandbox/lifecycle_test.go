@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weftmesh/weft/pkg/fault"
+	"github.com/weftmesh/weft/pkg/mounts"
 	"github.com/weftmesh/weft/services/runtime/internal/containerd"
 	"github.com/weftmesh/weft/services/runtime/supervisor"
 )
@@ -31,7 +32,7 @@ func traces(t testing.TB, n *Node) []string {
 	snapshots, err := n.engine.Snapshots(t.Context(), labelOwner, n.owner)
 	require.NoError(t, err)
 	found = append(found, snapshots...)
-	points, err := mountPoints(machine.RunDir)
+	points, err := mounts.Below(machine.RunDir)
 	require.NoError(t, err)
 	for _, p := range points {
 		if p != n.base() {

@@ -1,21 +1,20 @@
 package sandbox
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weftmesh/weft/pkg/mounts"
 )
 
 // shareBase makes dir a mount of its own that passes on what is mounted below it, so that a workspace
 // that comes late appears in a sandbox that already runs. It is done once; again changes nothing.
 func shareBase(dir string) error {
-	points, err := mountPoints(dir)
+	points, err := mounts.Below(dir)
 	if err != nil {
 		return err
 	}
@@ -36,60 +35,9 @@ func shareBase(dir string) error {
 	return nil
 }
 
-// mountPoints lists the mount points at dir and below it, the deepest and latest first.
-func mountPoints(dir string) ([]string, error) {
-	f, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	var points []string
-	lines := bufio.NewScanner(f)
-	lines.Buffer(make([]byte, 64<<10), 1<<20)
-	for lines.Scan() {
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 5 {
-			continue
-		}
-		p := unescape(fields[4])
-		if p == dir || strings.HasPrefix(p, dir+"/") {
-			points = append(points, p)
-		}
-	}
-	slices.Reverse(points)
-	return points, lines.Err()
-}
-
-// unescape undoes the octal form in which mountinfo writes blanks and backslashes.
-func unescape(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
-}
-
-// unmountBelow takes away every mount below dir, not dir itself, and says how many.
-func unmountBelow(dir string) (int, error) {
-	points, err := mountPoints(dir)
-	if err != nil {
-		return 0, err
-	}
-	var errs []error
-	n := 0
-	for _, p := range points {
-		if p == dir {
-			continue
-		}
-		err := unix.Unmount(p, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-		if err == nil {
-			n++
-		} else if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // gone by itself
-			errs = append(errs, fmt.Errorf("unmount %s: %w", p, err))
-		}
-	}
-	return n, errors.Join(errs...)
-}
-
 // UnmountBelow takes away every mount below dir: what containerd had not undone when it was ended.
 func UnmountBelow(dir string) error {
-	_, err := unmountBelow(dir)
+	_, err := mounts.DetachBelow(dir)
 	return err
 }
 
@@ -159,6 +107,6 @@ func attach(tree int, target string) error {
 
 // isMounted reports whether something is mounted at path itself.
 func isMounted(path string) (bool, error) {
-	points, err := mountPoints(path)
+	points, err := mounts.Below(path)
 	return slices.Contains(points, path), err
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weftmesh/weft/pkg/mounts"
 	"github.com/weftmesh/weft/schemas/filesystem"
 )
 
@@ -24,7 +25,7 @@ func mountOverlay(target, scratch string, l filesystem.Layers, uid, gid, to uint
 	}
 	// The overlay takes private copies of its layers' mounts; these here are not needed after it.
 	defer func() {
-		_, cleanup := unmountBelow(scratch)
+		_, cleanup := mounts.DetachBelow(scratch)
 		err = errors.Join(err, cleanup, os.RemoveAll(scratch))
 	}()
 	lower := make([]string, 0, len(l.Lower))

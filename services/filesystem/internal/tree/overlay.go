@@ -14,6 +14,7 @@ import (
 
 	"github.com/weftmesh/weft/pkg/app/failpoint"
 	"github.com/weftmesh/weft/pkg/diskimage"
+	"github.com/weftmesh/weft/pkg/mounts"
 	"github.com/weftmesh/weft/schemas"
 	"github.com/weftmesh/weft/services/filesystem/internal/chunks"
 	"github.com/weftmesh/weft/services/filesystem/internal/dirs"
@@ -146,7 +147,7 @@ func (t *Trees) Prepare(ctx context.Context, s Space, o Overlay, root chunks.Has
 // whole reports whether an overlay is complete. It is not if its making was cut off, nor after the machine was restarted.
 func (t *Trees) whole(o Overlay) (bool, error) {
 	if o.IDBase > 0 { // mounted last
-		at, err := mountsBelow(t.Path(o.Sandbox))
+		at, err := mounts.Below(t.Path(o.Sandbox))
 		if err != nil || len(at) == 0 {
 			return false, err
 		}
@@ -216,7 +217,7 @@ func (t *Trees) Upper(sandbox string) (*dirs.Dir, error) {
 		return nil, err
 	}
 	disk := filepath.Join(t.dir(sandbox), "disk")
-	at, err := mountsBelow(disk)
+	at, err := mounts.Below(disk)
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weftmesh/weft/pkg/diskimage"
+	"github.com/weftmesh/weft/pkg/mounts"
 	"github.com/weftmesh/weft/schemas"
 	"github.com/weftmesh/weft/services/filesystem/internal/chunks"
 	"github.com/weftmesh/weft/services/filesystem/internal/manifest"
@@ -72,7 +73,7 @@ func setup(t testing.TB) *fixture {
 		}
 		trees.Close()
 		require.NoError(t, s.Close())
-		at, err := mountsBelow(data)
+		at, err := mounts.Below(data)
 		require.NoError(t, err)
 		require.Empty(t, at)
 	})
