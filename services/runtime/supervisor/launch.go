@@ -66,7 +66,7 @@ func (l Launch) LimitPIDs(limit int64) Launch {
 // LimitMemory tells process 1 how much memory the sandbox has in all: an eighth of it, and at most 64 MiB,
 // is what kept output may take up.
 func (l Launch) LimitMemory(bytes int64) Launch {
-	l.Args = append(slices.Clone(l.Args), fmt.Sprintf("-rings=%d", min(bytes/8, 64<<20)))
+	l.Args = append(slices.Clone(l.Args), fmt.Sprintf("-rings=%d", wire.Limits{Memory: bytes}.RingBytes()))
 	return l
 }
 

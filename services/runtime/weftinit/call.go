@@ -37,6 +37,8 @@ func (c *call) dispatch() error {
 	case wire.OpUsage:
 		u := measure()
 		return c.reply(wire.Reply{Usage: &u})
+	case wire.OpLimits:
+		return c.limits()
 	case wire.OpDial:
 		return c.dial()
 	case wire.OpAttach, wire.OpStdin, wire.OpWait, wire.OpSignal, wire.OpStop, wire.OpResize:

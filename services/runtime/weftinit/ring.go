@@ -14,12 +14,12 @@ const (
 // budget bounds what all rings together grow to, so that output can't use up the sandbox's memory.
 // Below ringFirst each ring gets its memory in any case; pages that are not written cost nothing.
 type budget struct {
-	limit int64
+	limit atomic.Int64
 	used  atomic.Int64
 }
 
 func (b *budget) take(n int64) bool {
-	if b.used.Add(n) > b.limit {
+	if b.used.Add(n) > b.limit.Load() {
 		b.used.Add(-n)
 		return false
 	}

@@ -12,7 +12,7 @@ func FuzzRing(f *testing.F) {
 	f.Add([]byte{1, 200, 2, 7, 3, 255, 0, 90}, uint16(100), false)
 	f.Add([]byte{255, 255, 255, 255, 0, 0, 0, 1}, uint16(300), true)
 	f.Fuzz(func(t *testing.T, program []byte, limit uint16, history bool) {
-		b := &budget{limit: 1 << 12}
+		b := budgetOf(1 << 12)
 		r := newRing(b, max(1, int(limit)%5000))
 		defer r.free()
 		var all []byte
@@ -45,7 +45,7 @@ func FuzzRing(f *testing.F) {
 }
 
 func TestRingGrowsWithinTheBudget(t *testing.T) {
-	b := &budget{limit: 256 << 10}
+	b := budgetOf(256 << 10)
 	one, two := newRing(b, 1<<20), newRing(b, 1<<20)
 	p := make([]byte, 1<<20)
 	require.Zero(t, len(one.buf), "no memory before the first byte")
@@ -58,7 +58,7 @@ func TestRingGrowsWithinTheBudget(t *testing.T) {
 }
 
 func TestRingCountsWhatNobodySaw(t *testing.T) {
-	r := newRing(&budget{limit: 1 << 20}, 100)
+	r := newRing(budgetOf(1<<20), 100)
 	defer r.free()
 	r.write(make([]byte, 100), nothingHeld, true)
 	r.seen = 30
@@ -66,4 +66,10 @@ func TestRingCountsWhatNobodySaw(t *testing.T) {
 	require.EqualValues(t, 20, r.lost)
 	r.write(make([]byte, 1000), nothingHeld, true)
 	require.EqualValues(t, 1150-30-100, r.lost)
+}
+
+func budgetOf(limit int64) *budget {
+	b := &budget{}
+	b.limit.Store(limit)
+	return b
 }

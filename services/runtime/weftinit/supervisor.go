@@ -39,7 +39,7 @@ type supervisor struct {
 
 func newSupervisor(cfg config) *supervisor {
 	s := &supervisor{cfg: cfg, reaper: newReaper(), tags: newTags(), processes: map[string]*process{}}
-	s.budget.limit = int64(cfg.memory)
+	s.budget.limit.Store(int64(cfg.memory))
 	s.sessions.changed = make(chan struct{})
 	return s
 }

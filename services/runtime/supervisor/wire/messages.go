@@ -58,6 +58,7 @@ type Request struct {
 	Network string        `json:"network,omitempty"`
 	Addr    string        `json:"addr,omitempty"`
 	Name    string        `json:"name,omitempty"`
+	Limits  *Limits       `json:"limits,omitempty"`
 }
 
 // Reply answers a Request that went well.
