@@ -36,6 +36,7 @@ type SandboxCreate struct {
 type SandboxKill struct {
 	ID     string `json:"id"`
 	Reason string `json:"reason"`
+	By     string `json:"by,omitempty"` // with reason killed: who
 }
 
 // SandboxEnded tells the manager how an interactive sandbox ended.
@@ -45,6 +46,8 @@ type SandboxEnded struct {
 	ID        string           `json:"id"`
 	Exit      workspace.Exit   `json:"exit"`
 	Fault     *workspace.Fault `json:"fault,omitempty"`
+	// LastOutput is what its processes wrote last.
+	LastOutput []workspace.LastOutput `json:"last_output,omitempty"`
 }
 
 // ExecRequest starts a process in a running sandbox. Its streams follow on a byte stream.

@@ -206,6 +206,10 @@ type RunSpec struct {
 	TimeoutMS int64       `json:"timeout_ms"`
 	TTLMS     int64       `json:"ttl_ms,omitempty"`  // of an interactive sandbox
 	IdleMS    int64       `json:"idle_ms,omitempty"` // of an interactive sandbox
+	// WarnMS is how long before its stop an interactive sandbox is announced to be stopped; 0 is a minute, or a
+	// quarter of the limit where that is shorter. GraceMS is from SIGTERM to SIGKILL then; 0 is the node's own.
+	WarnMS  int64 `json:"warn_ms,omitempty"`
+	GraceMS int64 `json:"grace_ms,omitempty"`
 }
 
 // Renew keeps claims. One request carries all of a node's.
@@ -302,23 +306,30 @@ type NodeRecord struct {
 	Reason  string    `json:"reason,omitempty"` // why it takes nothing new: drained, disk nearly full, no heartbeat
 }
 
-// Sandbox is the record of an interactive sandbox, entity "sandbox". Events: creating, running, stopped.
+// Sandbox is the record of an interactive sandbox, entity "sandbox". Events: creating, running, warned, kept,
+// extended, paused, resumed, stopped.
 type Sandbox struct {
-	ID         string     `json:"id"`
-	Tenant     string     `json:"tenant"`
-	Workspace  string     `json:"workspace"`
-	Principal  string     `json:"principal"`
-	Template   string     `json:"template"`
-	Generation int        `json:"generation"`
-	Node       string     `json:"node,omitempty"`
-	NodeKey    string     `json:"node_key,omitempty"`
-	Run        RunSpec    `json:"run"`
-	State      string     `json:"state"` // creating, running, stopped
-	Exit       *Exit      `json:"exit,omitempty"`
-	Fault      *Fault     `json:"fault,omitempty"`
-	CreatedAt  time.Time  `json:"created_at"`
-	RunningAt  *time.Time `json:"running_at,omitempty"`
-	StoppedAt  *time.Time `json:"stopped_at,omitempty"`
+	ID         string       `json:"id"`
+	Tenant     string       `json:"tenant"`
+	Workspace  string       `json:"workspace"`
+	Principal  string       `json:"principal"`
+	Template   string       `json:"template"`
+	Claim      string       `json:"claim,omitempty"` // the name it was claimed under
+	Generation int          `json:"generation"`
+	Node       string       `json:"node,omitempty"`
+	NodeKey    string       `json:"node_key,omitempty"`
+	Run        RunSpec      `json:"run"`
+	State      string       `json:"state"` // creating, running, paused, stopped
+	Exit       *Exit        `json:"exit,omitempty"`
+	Fault      *Fault       `json:"fault,omitempty"`
+	CreatedAt  time.Time    `json:"created_at"`
+	RunningAt  *time.Time   `json:"running_at,omitempty"`
+	StoppedAt  *time.Time   `json:"stopped_at,omitempty"`
+	ExpiresAt  *time.Time   `json:"expires_at,omitempty"` // its time to live is over then
+	PausedAt   *time.Time   `json:"paused_at,omitempty"`  // while it is paused
+	Warning    *StopWarning `json:"warning,omitempty"`    // it is about to be stopped
+	// LastOutput is what its processes wrote last, once it has stopped. Lists leave it out.
+	LastOutput []LastOutput `json:"last_output,omitempty"`
 }
 
 // SandboxCreate asks for an interactive sandbox of a template, or as an agent.
@@ -330,6 +341,9 @@ type SandboxCreate struct {
 	Files     string            `json:"files,omitempty"`
 	TTLMS     int64             `json:"ttl_ms,omitempty"`  // 1 hour if 0
 	IdleMS    int64             `json:"idle_ms,omitempty"` // 15 minutes if 0
+	// Claim is a name, unique in the workspace while the sandbox lives: who asks under the same name again gets
+	// the sandbox that is there.
+	Claim string `json:"claim,omitempty"`
 }
 
 // TenantPut creates or changes a tenant. AgentSeed is the signing key with which the manager mints the

@@ -72,7 +72,8 @@ type Fault struct {
 type Exit struct {
 	Code   int    `json:"code"`             // 127 not found, 126 not executable, 128+n ended by signal n
 	Signal string `json:"signal,omitempty"` // SIGKILL …
-	Reason string `json:"reason"`           // exited, signal, timeout, oom, cancelled, idle, node-lost, start-failed
+	Reason string `json:"reason"`           // one of the Reason constants
+	By     string `json:"by,omitempty"`     // the principal who killed it
 }
 
 // Usage is what an attempt used.
