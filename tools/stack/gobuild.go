@@ -25,7 +25,7 @@ type goBuild struct {
 	packages        []string // names of programs
 
 	dir    string // a module of ours …
-	output string // … and the file to make
+	output string // … and the file to make, or the directory for all its programs, with a slash at its end
 }
 
 // recipe is what decides the result, apart from the compiler.
@@ -41,7 +41,7 @@ func (b goBuild) recipe() any {
 func digest(dir string) string {
 	hash := sha256.New()
 	var names []string
-	for _, pattern := range []string{"go.mod", "go.sum", "*.go", "stubs/*/*"} {
+	for _, pattern := range []string{"go.mod", "go.sum", "*.go", "*/*.go", "stubs/*/*"} {
 		found, _ := filepath.Glob(filepath.Join(dir, pattern)) // the patterns are sound
 		names = append(names, found...)
 	}
@@ -69,8 +69,12 @@ func (b goBuild) install(ctx context.Context, job *provision.Job) error {
 
 // build builds a module of ours.
 func (b goBuild) build(ctx context.Context, job *provision.Job) error {
-	args := append([]string{"build", "-mod=readonly", "-o", filepath.Join(job.Dir, b.output)}, b.flags()...)
-	return job.Run(ctx, b.command(b.dir, append(args, ".")))
+	what := "."
+	if strings.HasSuffix(b.output, "/") {
+		what = "./..."
+	}
+	args := append([]string{"build", "-mod=readonly", "-o", job.Dir + "/" + b.output}, b.flags()...)
+	return job.Run(ctx, b.command(b.dir, append(args, what)))
 }
 
 func (b goBuild) flags() []string {

@@ -1,5 +1,5 @@
 // Command stack provisions what Weft runs but does not link: Debian packages, containerd, runc,
-// OpenBao, FerretDB for tests, and the images of the built-in templates. It makes only what is
+// gVisor, OpenBao, FerretDB for tests, and the images of the built-in templates. It makes only what is
 // missing, in parallel, once, and says what it is doing.
 //
 //	stack -for demo    what a purpose needs: demo, test, bench or all

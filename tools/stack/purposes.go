@@ -28,9 +28,9 @@ var (
 
 var purposes = []purpose{
 	{"demo", "the demo", "`make demo`", []string{"packages", "containerd", "runc", "openbao", "base", "python"}, toRun},
-	{"bench", "the benchmarks", "`make bench`", []string{"packages", "containerd", "runc", "openbao", "base", "python"}, toRun},
-	{"test", "the tests", "`make test`", []string{"packages", "containerd", "runc", "openbao", "base", "python", "ferretdb"}, toTest},
-	{"all", "every make command", "`make setup`", []string{"packages", "containerd", "runc", "openbao", "base", "python", "ferretdb"}, toTest},
+	{"bench", "the benchmarks", "`make bench`", []string{"packages", "containerd", "runc", "gvisor", "openbao", "base", "python"}, toRun},
+	{"test", "the tests", "`make test`", []string{"packages", "containerd", "runc", "gvisor", "openbao", "base", "python", "ferretdb"}, toTest},
+	{"all", "every make command", "`make setup`", []string{"packages", "containerd", "runc", "gvisor", "openbao", "base", "python", "ferretdb"}, toTest},
 }
 
 func findPurpose(name string) (purpose, error) {

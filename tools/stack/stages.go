@@ -22,6 +22,7 @@ const (
 	runcVersion       = "1.5.2"
 	openbaoVersion    = "2.4.0"
 	ferretdbVersion   = "1.24.2"
+	gvisorVersion     = "20260905.0"
 )
 
 // catalog is all that can be provisioned.
@@ -35,6 +36,7 @@ func newCatalog(root string) (catalog, error) {
 	c := catalog{
 		stages: map[string]provision.Stage{
 			"containerd": containerdStage(), "runc": runcStage(), "openbao": openbaoStage(root), "ferretdb": ferretdbStage(root),
+			"gvisor": gvisorStage(root),
 		},
 		madeWith: map[string][]string{"runc": {"gcc", "libc6-dev", "libseccomp-dev", "pkg-config"}},
 	}
@@ -108,6 +110,17 @@ func ferretdbStage(root string) provision.Stage {
 		Name: "ferretdb", What: "FerretDB " + ferretdbVersion + ", a Mongo-wire server for tests", Version: ferretdbVersion,
 		Expect: 70 * time.Second, Heavy: true, Recipe: build.recipe(), Files: []string{"bin/ferretdb"}, Make: build.build,
 		Lost: "the MongoDB adapter can't be tested",
+	}
+}
+
+func gvisorStage(root string) provision.Stage {
+	build := goBuild{dir: filepath.Join(root, "tools", "gvisor"), output: "bin/",
+		ldflags: "-X gvisor.dev/gvisor/runsc/version.version=release-" + gvisorVersion}
+	return provision.Stage{
+		Name: "gvisor", What: "gVisor " + gvisorVersion + ", for level high", Version: gvisorVersion,
+		Expect: 100 * time.Second, Heavy: true, Recipe: build.recipe(), Files: []string{"bin/runsc", "bin/containerd-shim-runsc-v1"},
+		Installed: onPath("runsc"), Works: works("runsc"), Make: build.build,
+		Lost: "no sandbox of level high can run", Remedy: "install gVisor " + gvisorVersion + " or later so that runsc and containerd-shim-runsc-v1 are on PATH",
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -19,10 +21,11 @@ type Installation struct {
 
 // program is what Weft demands of one that it did not build.
 type program struct {
-	names  []string                             // on PATH, in order of preference; none: never taken from PATH
-	args   []string                             // make it print its version
-	serves func(output string, v Version) error // nil error: it will do
-	with   []string                             // programs that must serve, too, because they belong together
+	version func(output string) (Version, bool)  // nil: ParseVersion
+	names   []string                             // on PATH, in order of preference; none: never taken from PATH
+	args    []string                             // make it print its version
+	serves  func(output string, v Version) error // nil error: it will do
+	with    []string                             // programs that must serve, too, because they belong together
 }
 
 var programs = map[string]program{
@@ -42,6 +45,14 @@ var programs = map[string]program{
 	"runc":     {names: []string{"runc"}, args: []string{"--version"}, serves: runcServes},
 	"bao":      {names: []string{"bao", "vault"}, args: []string{"version"}, serves: vaultServes},
 	"ferretdb": {},
+	"runsc": {
+		names: []string{"runsc"}, args: []string{"--version"}, version: gvisorRelease,
+		serves: atLeast(gvisorTried), with: []string{"containerd-shim-runsc-v1"},
+	},
+	"containerd-shim-runsc-v1": {
+		names: []string{"containerd-shim-runsc-v1"}, args: []string{"-v"},
+		serves: atLeast(Version{2, 0, 0, ""}), with: []string{"runsc"}, // of the containerd that it was made from
+	},
 }
 
 // Installed returns the program that PATH has under name, if its version serves. The error is a
@@ -78,7 +89,11 @@ func Serves(name, path string) (Installation, error) {
 	if err != nil {
 		return Installation{}, fmt.Errorf("%s does not run: %w", path, err)
 	}
-	v, ok := ParseVersion(output)
+	parse := p.version
+	if parse == nil {
+		parse = ParseVersion
+	}
+	v, ok := parse(output)
 	if !ok {
 		return Installation{}, fmt.Errorf("%s prints no version", path)
 	}
@@ -135,6 +150,22 @@ func runcServes(output string, v Version) error {
 	}
 	return nil
 }
+
+// gvisorTried is the release with which everything was tried; what is older lacks options that we use.
+var gvisorTried = Version{20260905, 0, 0, ""}
+
+// gvisorRelease reads the number of a gVisor release, as in release-20260905.0: a day and a count.
+func gvisorRelease(output string) (Version, bool) {
+	m := releasePattern.FindStringSubmatch(output)
+	if m == nil {
+		return Version{}, false
+	}
+	day, _ := strconv.Atoi(m[1]) // eight digits
+	count, _ := strconv.Atoi(m[2])
+	return Version{Major: day, Minor: count}, true
+}
+
+var releasePattern = regexp.MustCompile(`\brelease-(\d{8})\.(\d{1,6})\b`)
 
 // vaultServes takes OpenBao, and HashiCorp's Vault unless it would ask for a licence.
 func vaultServes(output string, v Version) error {

@@ -1,5 +1,5 @@
 // Package toolchain finds the programs and images that Weft runs but does not link: containerd and
-// its shim, runc, OpenBao or Vault, and the root filesystems of the built-in templates.
+// its shim, runc, gVisor, OpenBao or Vault, and the root filesystems of the built-in templates.
 //
 // A program is looked for in three places: what the operator names in WEFT_<NAME>_BIN, then PATH if
 // the version there serves, then the cache that `make setup` fills. So a machine that already has a
@@ -40,7 +40,7 @@ func home() string {
 
 // Find returns the absolute path of a program, which is executable. Names are those of the
 // upstream projects: containerd, containerd-shim-runc-v2, ctr, runc, bao (a `vault` serves, too),
-// ferretdb. Any other name is looked for in the same places and taken at any version.
+// runsc, containerd-shim-runsc-v1, ferretdb. Any other name is looked for in the same places and taken at any version.
 //
 // The error says what was found instead and which command gets the program;
 // errors.Is(err, fs.ErrNotExist) holds.

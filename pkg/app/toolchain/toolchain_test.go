@@ -40,6 +40,7 @@ func machine(t *testing.T) (cache, path string) {
 const (
 	goodRunc       = "runc version 1.3.3\nspec: 1.2.1\nlibseccomp: 2.5.5"
 	goodContainerd = "containerd github.com/containerd/containerd/v2 v2.1.4 abc"
+	goodRunsc      = "runsc version release-20260905.0\nspec: 1.2.1"
 	goodShim       = "containerd-shim-runc-v2:\n  Version:  v2.1.4\n"
 )
 
@@ -82,6 +83,9 @@ func TestFindSaysWhyWhatIsInstalledDoesNotServe(t *testing.T) {
 		{"old Vault", "vault", "Vault v1.9.2 (abc)", "at least 1.14.0"},
 		{"Vault that wants a licence", "vault", "Vault v1.18.3+ent (abc)", "licence"},
 		{"no version at all", "runc", "hello", "prints no version"},
+		{"old gVisor", "runsc", "runsc version release-20250407.0\nspec: 1.1.0-rc.1", "at least 20260905.0.0"},
+		{"gVisor without a release", "runsc", "runsc version VERSION_MISSING\nspec: 1.2.1", "prints no version"},
+		{"gVisor without its shim", "runsc", goodRunsc, "containerd-shim-runsc-v1 is missing"},
 		{"FerretDB of another make", "ferretdb", "version: v2.4.0", "not on PATH"},
 	}
 	for _, tt := range tests {
@@ -108,6 +112,7 @@ func TestInstalledTakesWhatServes(t *testing.T) {
 		{"the shim of that containerd", "containerd-shim-runc-v2", "2.1.4", map[string]string{"containerd": goodContainerd, "containerd-shim-runc-v2": goodShim}},
 		{"runc of the oldest fixed series", "runc", "1.2.8", map[string]string{"runc": "runc version 1.2.8\nlibseccomp: 2.5.4"}},
 		{"runc of a new series", "runc", "1.5.2", map[string]string{"runc": "runc version 1.5.2\nlibseccomp: 2.5.4"}},
+		{"gVisor with its shim", "runsc", "20260905.0.0", map[string]string{"runsc": goodRunsc, "containerd-shim-runsc-v1": "containerd-shim-runsc-v1:\n  Version:  2.1.5+unknown\n"}},
 		{"OpenBao", "bao", "2.4.0", map[string]string{"bao": "OpenBao v2.4.0"}},
 		{"Vault where there is no OpenBao", "bao", "1.18.3", map[string]string{"vault": "Vault v1.18.3 (abc), built 2024"}},
 		{"Vault where OpenBao is too old", "bao", "1.18.3", map[string]string{"bao": "OpenBao v1.9.0", "vault": "Vault v1.18.3 (abc)"}},
