@@ -334,8 +334,10 @@ type Sandbox struct {
 
 // SandboxCreate asks for an interactive sandbox of a template, or as an agent.
 type SandboxCreate struct {
-	Template  string            `json:"template,omitempty"`
-	Agent     string            `json:"agent,omitempty"`
+	Template string `json:"template,omitempty"`
+	Agent    string `json:"agent,omitempty"`
+	// Level asks for a stronger security level than the template or agent has: standard or high.
+	Level     string            `json:"level,omitempty"`
 	Env       map[string]string `json:"env,omitempty"`
 	Resources Resources         `json:"resources"`
 	Files     string            `json:"files,omitempty"`

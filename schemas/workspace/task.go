@@ -41,10 +41,12 @@ const (
 // Submission is the body of a message on the task plane. An agent, or a template with a command, must
 // be named; the rest has defaults from the agent, then from the workspace. Unknown fields are ignored.
 type Submission struct {
-	Agent       string            `json:"agent,omitempty"`
-	Template    string            `json:"template,omitempty"` // with Command, instead of an agent
-	Command     []string          `json:"command,omitempty"`  // replaces the agent's entrypoint
-	Input       json.RawMessage   `json:"input,omitempty"`    // any JSON value; the command finds it at $WEFT_INPUT
+	Agent    string `json:"agent,omitempty"`
+	Template string `json:"template,omitempty"` // with Command, instead of an agent
+	// Level asks for a stronger security level than the agent or template has: standard or high.
+	Level       string            `json:"level,omitempty"`
+	Command     []string          `json:"command,omitempty"` // replaces the agent's entrypoint
+	Input       json.RawMessage   `json:"input,omitempty"`   // any JSON value; the command finds it at $WEFT_INPUT
 	Env         map[string]string `json:"env,omitempty"`
 	Priority    Priority          `json:"priority,omitempty"`
 	TimeoutMS   int64             `json:"timeout_ms,omitempty"`   // of one attempt's run; 0 is the agent's

@@ -17,6 +17,7 @@ import (
 // runOptions are what the command line of run says.
 type runOptions struct {
 	agent, template string
+	level           string
 	command         []string
 	input, key      string
 	env, label      []string
@@ -51,6 +52,7 @@ the task goes on, and 'weft task cancel' ends it. A command after -- replaces th
 		RunE: func(c *cobra.Command, _ []string) error { return a.run(c.Context(), o) }}
 	f := c.Flags()
 	f.StringVar(&o.template, "template", "", "run the command after -- in this template, without an agent")
+	f.StringVar(&o.level, "level", "", "security level: standard, or high for gVisor (default the definition's)")
 	f.StringVar(&o.input, "input", "", "input as `JSON`, @file, or - for stdin; the command finds it at $WEFT_INPUT")
 	f.StringVar(&o.key, "key", "", "submission key: a repeat with the same key is the same task")
 	f.StringArrayVarP(&o.env, "env", "e", nil, "`NAME=value` in the command's environment")
@@ -66,7 +68,7 @@ the task goes on, and 'weft task cancel' ends it. A command after -- replaces th
 
 // submission is what o asks for. In a sandbox the task that runs there is its parent.
 func (a *app) submission(o runOptions) (workspace.Submission, error) {
-	s := workspace.Submission{Agent: o.agent, Template: o.template, Command: o.command, Priority: workspace.Priority(o.priority),
+	s := workspace.Submission{Agent: o.agent, Template: o.template, Level: o.level, Command: o.command, Priority: workspace.Priority(o.priority),
 		TimeoutMS: o.timeout.Milliseconds(), MaxAttempts: o.attempts, Parent: a.env("WEFT_TASK")}
 	switch {
 	case o.agent == "" && o.template == "":

@@ -50,6 +50,7 @@ func (a *app) sandboxCreateCommand() *cobra.Command {
 		}}
 	f := c.Flags()
 	f.StringVar(&r.Template, "template", "", "template to start from (default base)")
+	f.StringVar(&r.Level, "level", "", "security level: standard, or high for gVisor (default the template's)")
 	f.StringVar(&r.Agent, "agent", "", "as this agent: with its template, files and secrets")
 	f.StringArrayVarP(&env, "env", "e", nil, "`NAME=value` in its environment")
 	f.StringVar(&r.Files, "files", "", "the workspace's files in it: private (default), readonly, none")

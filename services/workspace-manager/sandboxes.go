@@ -88,9 +88,12 @@ func (v *view) sandboxRun(ctx context.Context, by mesh.Caller, req workspace.San
 	if req.TTLMS < 0 || req.TTLMS > maxTTL.Milliseconds() || req.IdleMS < 0 {
 		return nil, "", fault.New(fault.Invalid, `"ttl_ms" must be 0 to %d (24 hours) and "idle_ms" not negative`, maxTTL.Milliseconds())
 	}
-	t := workspace.Task{Workspace: by.Workspace, Submission: workspace.Submission{Agent: req.Agent, Template: req.Template, Env: req.Env}}
+	t := workspace.Task{Workspace: by.Workspace, Submission: workspace.Submission{Agent: req.Agent, Template: req.Template, Env: req.Env, Level: req.Level}}
 	agent, tpl, err := v.definitions(ctx, &t)
 	if err != nil {
+		return nil, "", err
+	}
+	if err := invalid(submission.CheckLevel(req.Level, agent, tpl)); err != nil {
 		return nil, "", err
 	}
 	run := submission.Resolve(&t.Submission, by.Principal, agent, tpl)

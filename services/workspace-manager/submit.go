@@ -125,6 +125,9 @@ func (v *view) resolve(ctx context.Context, t *workspace.Task) error {
 	if t.Trigger == "" && t.RetryOf == "" && submission.Override(sub) && sub.Agent != t.Principal && v.isAgent(t.Workspace, t.Principal) {
 		return fault.New(fault.Denied, "agent %s may not change the command or environment of agent %s; give it input instead", t.Principal, sub.Agent)
 	}
+	if err := invalid(submission.CheckLevel(sub.Level, agent, tpl)); err != nil {
+		return err
+	}
 	if err := v.checkPending(t, ws); err != nil {
 		return err
 	}

@@ -41,6 +41,9 @@ func Check(s *workspace.Submission) error {
 	default:
 		return fmt.Errorf(`field "priority" must be high, normal or low, not %q`, clip(string(s.Priority)))
 	}
+	if err := checkLevel(s.Level); err != nil {
+		return err
+	}
 	if err := CheckTries(s.TimeoutMS, s.MaxAttempts); err != nil {
 		return err
 	}

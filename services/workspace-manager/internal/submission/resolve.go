@@ -32,7 +32,7 @@ func Resolve(s *workspace.Submission, principal string, a *workspace.Agent, t *w
 		Env:       merge(t.Env, a.Env, s.Env),
 		Workdir:   first(a.Workdir, t.Workdir, DefaultWorkdir),
 		Image:     t.Image,
-		Level:     first(a.Level, t.Level, DefaultLevel),
+		Level:     first(s.Level, a.Level, t.Level, DefaultLevel),
 		Resources: Resources(a.Resources, t.Resources),
 		Isolation: t.Isolation,
 		Files:     first(a.Files, DefaultFiles),
