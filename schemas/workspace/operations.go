@@ -341,8 +341,10 @@ type SandboxCreate struct {
 	Env       map[string]string `json:"env,omitempty"`
 	Resources Resources         `json:"resources"`
 	Files     string            `json:"files,omitempty"`
-	TTLMS     int64             `json:"ttl_ms,omitempty"`  // 1 hour if 0
-	IdleMS    int64             `json:"idle_ms,omitempty"` // 15 minutes if 0
+	TTLMS     int64             `json:"ttl_ms,omitempty"`   // 1 hour if 0
+	IdleMS    int64             `json:"idle_ms,omitempty"`  // 15 minutes if 0
+	WarnMS    int64             `json:"warn_ms,omitempty"`  // how long before its stop it is announced; see RunSpec
+	GraceMS   int64             `json:"grace_ms,omitempty"` // from SIGTERM to SIGKILL, 10 s if 0
 	// Claim is a name, unique in the workspace while the sandbox lives: who asks under the same name again gets
 	// the sandbox that is there.
 	Claim string `json:"claim,omitempty"`
