@@ -32,3 +32,11 @@ type SandboxWarned struct {
 	ID        string                 `json:"id"`
 	Warning   *workspace.StopWarning `json:"warning,omitempty"`
 }
+
+// Life is how long a sandbox still has.
+type Life struct {
+	ExpiresAt *time.Time             `json:"expires_at,omitempty"` // its time to live is over then
+	IdleAt    *time.Time             `json:"idle_at,omitempty"`    // it ends then if nobody uses it; absent while it is paused
+	Paused    bool                   `json:"paused,omitempty"`     // its processes are not listed then
+	Warning   *workspace.StopWarning `json:"warning,omitempty"`    // it is about to be stopped
+}

@@ -16,11 +16,8 @@ const (
 	OpDrain         = "drain"
 )
 
-// Operations on one sandbox, on the sbx plane. exec, shell, read and write open byte streams.
+// Operations on one sandbox, on the sbx plane, beside those of process.go. read and write open byte streams.
 const (
-	OpExec    = "exec"
-	OpSignal  = "signal"
-	OpResize  = "resize"
 	OpRead    = "read"
 	OpWrite   = "write"
 	OpInspect = "inspect"
@@ -48,41 +45,6 @@ type SandboxEnded struct {
 	Fault     *workspace.Fault `json:"fault,omitempty"`
 	// LastOutput is what its processes wrote last.
 	LastOutput []workspace.LastOutput `json:"last_output,omitempty"`
-}
-
-// ExecRequest starts a process in a running sandbox. Its streams follow on a byte stream.
-type ExecRequest struct {
-	Argv      []string          `json:"argv"`
-	Env       map[string]string `json:"env,omitempty"`
-	Workdir   string            `json:"workdir,omitempty"`
-	PTY       bool              `json:"pty,omitempty"`
-	Rows      uint16            `json:"rows,omitempty"`
-	Cols      uint16            `json:"cols,omitempty"`
-	Stdin     bool              `json:"stdin,omitempty"` // the caller sends stdin
-	TimeoutMS int64             `json:"timeout_ms,omitempty"`
-}
-
-// ExecResult is the last word of an exec stream.
-type ExecResult struct {
-	Process string         `json:"process"`
-	Exit    workspace.Exit `json:"exit"`
-	CPUMS   int64          `json:"cpu_ms"`
-	MaxRSS  int64          `json:"max_rss_bytes"`
-	// Message says why a command could not be started at all (exit code 126 or 127).
-	Message string `json:"message,omitempty"`
-}
-
-// SignalRequest sends a signal by name (SIGTERM …) to a process's whole group.
-type SignalRequest struct {
-	Process string `json:"process"`
-	Signal  string `json:"signal"`
-}
-
-// ResizeRequest sets the size of a process's terminal.
-type ResizeRequest struct {
-	Process string `json:"process"`
-	Rows    uint16 `json:"rows"`
-	Cols    uint16 `json:"cols"`
 }
 
 // FileRequest opens a file of the sandbox's own view, to read it or to replace it atomically.
@@ -113,13 +75,5 @@ type Inspect struct {
 	Memory    int64             `json:"memory_bytes"`
 	CPUMS     int64             `json:"cpu_ms"`
 	Processes []Process         `json:"processes"`
-}
-
-// Process is one process that was started in a sandbox through its supervisor.
-type Process struct {
-	ID      string          `json:"id"`
-	Argv    []string        `json:"argv"`
-	PID     int             `json:"pid"`
-	Running bool            `json:"running"`
-	Exit    *workspace.Exit `json:"exit,omitempty"`
+	Life
 }
