@@ -196,6 +196,23 @@ func (c *Channel) Flush(ctx context.Context) error {
 	return nil
 }
 
+// WaitReceived waits until the other side has received more than the first n bytes of this channel, and says how
+// many. Whoever can't send a byte again may let go of these.
+func (c *Channel) WaitReceived(ctx context.Context, n int64) (int64, error) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	defer c.wakeWith(ctx)()
+	for ; c.out.acked <= n; c.cond.Wait() {
+		if c.s.over {
+			return c.out.acked, io.ErrClosedPipe
+		}
+		if err := ctx.Err(); err != nil {
+			return c.out.acked, err
+		}
+	}
+	return c.out.acked, nil
+}
+
 // wakeWith wakes those who wait on c when ctx ends.
 func (c *Channel) wakeWith(ctx context.Context) (release func() bool) {
 	return context.AfterFunc(ctx, func() {

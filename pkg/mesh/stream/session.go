@@ -58,6 +58,7 @@ type Session struct {
 	err      error // why it is over before it was complete; nil while it lives
 	over     bool
 	finished bool          // the result was sent, or has been received
+	left     bool          // the other side broke it off
 	result   result        // what was received, once finished
 	lines    *lineReader   // of the control channel
 	done     chan struct{} // closed when over
@@ -92,6 +93,13 @@ func (s *Session) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
+}
+
+// Left reports whether the other side broke the stream off: it said so, and is not merely away.
+func (s *Session) Left() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.left
 }
 
 // end is the one way in which a stream ends. A nil err means complete. The lock must be held.
@@ -152,6 +160,7 @@ func (s *Session) apply(f frame, now time.Time) error {
 	case frameStatus:
 		return s.applyStatus(f.status, now)
 	case frameReset:
+		s.left = !s.over
 		s.end(fault.FromWire(f.reset.Code, f.reset.Message))
 	case frameOpened: // its content has been used where the stream is opened
 	default:
