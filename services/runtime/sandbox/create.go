@@ -14,32 +14,47 @@ import (
 // Create makes a sandbox and waits until its process 1 is connected. What it leaves behind when it
 // fails is removed before it returns; when the process dies in between, by Reconcile.
 func (n *Node) Create(ctx context.Context, spec Spec) (*Sandbox, error) {
-	level, err := LevelByName(spec.Level)
+	_, spec, err := n.resolve(spec)
 	if err != nil {
 		return nil, err
 	}
+	s := n.sandbox(spec)
+	return s, n.build(ctx, s)
+}
+
+// resolve fills in the defaults of a description, and refuses one that is wrong.
+func (n *Node) resolve(spec Spec) (Level, Spec, error) {
+	level, err := LevelByName(spec.Level)
+	if err != nil {
+		return level, spec, err
+	}
 	spec.Level = level.Name
 	if err := spec.check(); err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, "the sandbox's description is wrong: %v", err)
+		return level, spec, fault.Wrap(err, fault.Invalid, "the sandbox's description is wrong: %v", err)
 	}
-	if spec.Resources, err = Resolve(spec.Resources); err != nil {
-		return nil, err
+	spec.Resources, err = Resolve(spec.Resources)
+	return level, spec, err
+}
+
+// build makes what s says, or nothing.
+func (n *Node) build(ctx context.Context, s *Sandbox) error {
+	level, err := LevelByName(s.spec.Level)
+	if err != nil {
+		return err
 	}
-	s := n.sandbox(spec)
 	if err := n.hold(s); err != nil {
-		return nil, err
+		return err
 	}
 	if err := n.create(ctx, s, level); err != nil {
-		return nil, errors.Join(err, s.Destroy(context.WithoutCancel(ctx)))
+		return errors.Join(err, s.Destroy(context.WithoutCancel(ctx)))
 	}
-	return s, nil
+	return nil
 }
 
 // sandbox is a Sandbox of which nothing exists yet.
 func (n *Node) sandbox(spec Spec) *Sandbox {
-	s := &Sandbox{node: n, spec: spec, group: n.cgroups.Group(spec.ID), gone: make(chan struct{})}
-	s.dir = n.dir(spec.ID)
-	return s
+	b := &body{node: n, id: spec.ID, tenant: spec.Tenant, dir: n.dir(spec.ID), group: n.cgroups.Group(spec.ID), gone: make(chan struct{})}
+	return &Sandbox{body: b, spec: spec}
 }
 
 func (n *Node) create(ctx context.Context, s *Sandbox, level Level) error {
@@ -50,15 +65,24 @@ func (n *Node) create(ctx context.Context, s *Sandbox, level Level) error {
 	if err := n.prepare(s); err != nil {
 		return fmt.Errorf("prepare sandbox %s: %w", s.spec.ID, err)
 	}
-	labels, err := s.spec.labels(n.owner, s.ids)
+	labels, err := s.labels()
 	if err != nil {
 		return err
 	}
-	r := s.spec.Resources
-	launch := s.channel.Launch(n.cfg.Init, n.cfg.Forwards...).LimitPIDs(r.PIDs + level.ReservePIDs).LimitMemory(r.MemoryBytes + level.ReserveMemory)
+	if s.spec.Isolation.WritableRoot {
+		if err := n.writableRoot(ctx, s, image, labels); err != nil {
+			return err
+		}
+		s.spec.From = "" // it was taken
+	}
+	limits := s.limits(level)
+	if s.blank != nil {
+		limits.PIDs = supervisor.WaitingPIDs
+	}
+	launch := s.channel.Launch(n.cfg.Init, n.cfg.Forwards...).LimitPIDs(limits.PIDs).LimitMemory(limits.Memory)
 	s.init, err = n.engine.Create(ctx, containerd.Container{
-		ID: s.spec.ID, Image: image, Spec: n.oci(s, level, launch), Labels: labels,
-		HostID: s.ids.first(), Size: rangeSize, Log: s.path("init.log"),
+		ID: s.id, Image: image, Spec: n.oci(s, level, launch), Labels: labels,
+		HostID: s.ids.first(), Size: rangeSize, Log: s.path("init.log"), OwnRoot: s.spec.Isolation.WritableRoot,
 	})
 	if err != nil {
 		if ctx.Err() != nil || fault.CodeOf(err) != fault.Internal {
@@ -66,7 +90,7 @@ func (n *Node) create(ctx context.Context, s *Sandbox, level Level) error {
 		}
 		return fault.Wrap(err, fault.Unavailable, "containerd could not make the sandbox")
 	}
-	n.shims.made(s.spec.Tenant, s.spec.ID)
+	n.shims.made(s.tenant, s.id)
 	s.follow()
 	return s.WaitConnected(ctx)
 }
@@ -80,7 +104,7 @@ func (n *Node) prepare(s *Sandbox) error {
 		}
 	}
 	var err error
-	if s.ids, err = n.ranges.take(s.spec.ID); err != nil {
+	if s.ids, err = n.ranges.take(s.id); err != nil {
 		return err
 	}
 	if err := pinNamespaces(s.path("ns"), s.ids); err != nil {
@@ -100,6 +124,11 @@ func (n *Node) prepare(s *Sandbox) error {
 			return err
 		}
 	}
-	s.channel, err = n.server.Add(s.spec.ID, supervisor.Owner{UID: s.ids.first(), GID: s.ids.first()})
+	if s.blank == nil && !s.spec.Files {
+		if err := s.mountScratch(); err != nil {
+			return err
+		}
+	}
+	s.channel, err = n.server.Add(s.id, supervisor.Owner{UID: s.ids.first(), GID: s.ids.first()})
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/weftmesh/weft/pkg/fault"
 	"github.com/weftmesh/weft/pkg/mounts"
 	"github.com/weftmesh/weft/schemas"
 )
@@ -15,18 +16,24 @@ import (
 func (n *Node) dir(id string) string { return filepath.Join(n.base(), id) }
 
 // Destroy ends whatever runs in the sandbox and removes everything of it. Doing it again is no error;
-// after an error it should be, since what could be removed is gone and the rest is still known.
+// after an error it should be, since what could be removed is gone and the rest is still known. Conflict: it
+// waited to be claimed, and was.
 func (s *Sandbox) Destroy(ctx context.Context) error {
 	s.destroy.Lock()
 	defer s.destroy.Unlock()
+	if s.blank != nil {
+		if err := s.withdraw(); err != nil {
+			return err
+		}
+	}
 	kill, cancel := context.WithTimeout(ctx, killTimeout)
 	err := s.group.Kill(kill) // first, and without containerd: a sandbox that is to end does no more work
 	cancel()
-	s.node.shims.leave(ctx, s.spec.Tenant, s.spec.ID)
-	err = errors.Join(err, s.node.remove(ctx, s.spec.ID))
+	s.node.shims.leave(ctx, s.tenant, s.id)
+	err = errors.Join(err, s.node.remove(ctx, s.id))
 	s.unwatch()
 	if err == nil {
-		s.node.drop(s.spec.ID)
+		s.node.drop(s)
 	}
 	return err
 }
@@ -37,10 +44,17 @@ func (n *Node) Destroy(ctx context.Context, id string) error {
 	if s, ok := n.Get(id); ok {
 		return s.Destroy(ctx)
 	}
-	return n.remove(ctx, id)
+	body, err := n.bodyOf(id)
+	if err != nil {
+		return err
+	}
+	if n.held(body) {
+		return fault.New(fault.Conflict, "sandbox %s has another name now", id)
+	}
+	return n.remove(ctx, body)
 }
 
-// remove takes away all that hangs on id, whatever of it is there. Each step is tried, also after
+// remove takes away all that hangs on a body's id, whatever of it is there. Each step is tried, also after
 // one that failed, but what later steps would hide from the next try stays until all before succeeded.
 func (n *Node) remove(ctx context.Context, id string) error {
 	if err := schemas.CheckID("sandbox", id); err != nil {
@@ -58,6 +72,9 @@ func (n *Node) remove(ctx context.Context, id string) error {
 	defer cancel()
 	err = errors.Join(err, group.Remove(clear))
 	if err != nil {
+		return fmt.Errorf("destroy sandbox %s: %w", id, err)
+	}
+	if err := n.removeLayer(id); err != nil {
 		return fmt.Errorf("destroy sandbox %s: %w", id, err)
 	}
 	// Nothing is mounted below any more, or the step before had failed.

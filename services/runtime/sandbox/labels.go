@@ -3,6 +3,7 @@ package sandbox
 import (
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"strconv"
 
 	"github.com/weftmesh/weft/schemas"
@@ -23,7 +24,8 @@ type Spec struct {
 	Image      string // see containerd.Engine.Image
 	Isolation  workspace.Isolation
 	Resources  workspace.Resources
-	Files      bool // whether a workspace will be mounted; else /workspace is a tmpfs
+	From       string // a writable layer to start with: a directory as of Layer, or a disk of CopyLayer; not kept
+	Files      bool   // whether a workspace will be mounted; else /workspace is a tmpfs
 }
 
 // hostname inside: the principal's name.
@@ -38,6 +40,9 @@ func (s Spec) check() error {
 			return err
 		}
 	}
+	if s.From != "" && (!s.Isolation.WritableRoot || !filepath.IsAbs(s.From)) {
+		return fmt.Errorf("layer %q: it needs a writable root and an absolute path", s.From)
+	}
 	if s.Task == "" {
 		return nil
 	}
@@ -50,7 +55,34 @@ const labelPrefix = "dev.weft/"
 const (
 	labelOwner = labelPrefix + "owner" // whose node's it is
 	labelRange = labelPrefix + "range"
+
+	// Of a sandbox that was made to wait: its pool, and what it was made from.
+	labelPool        = labelPrefix + "pool"
+	labelFingerprint = labelPrefix + "fingerprint"
 )
+
+// labels of the sandbox's container.
+func (s *Sandbox) labels() (map[string]string, error) {
+	l, err := s.spec.labels(s.node.owner, s.ids)
+	if err != nil || s.blank == nil {
+		return l, err
+	}
+	pool, err := json.Marshal(s.blank.mold.Pool)
+	l[labelPool], l[labelFingerprint] = string(pool), s.blank.fingerprint
+	return l, err
+}
+
+// blankOf reads back what a sandbox waits as; nil if it was made for somebody.
+func blankOf(l map[string]string, s Spec) (*blank, error) {
+	if l[labelPool] == "" {
+		return nil, nil
+	}
+	b := &blank{mold: Mold{Level: s.Level, Image: s.Image, Isolation: s.Isolation, Resources: s.Resources}, fingerprint: l[labelFingerprint]}
+	if err := json.Unmarshal([]byte(l[labelPool]), &b.mold.Pool); err != nil {
+		return nil, fmt.Errorf("container %q has a label that is not ours: %w", s.ID, err)
+	}
+	return b, nil
+}
 
 // labels of a sandbox that owner's node made with range r.
 func (s Spec) labels(owner string, r idRange) (map[string]string, error) {
@@ -110,6 +142,9 @@ func specOf(l map[string]string) (Spec, idRange, error) {
 	}
 	if len(bad) > 0 || r < 0 || r >= rangeCount {
 		return Spec{}, 0, fmt.Errorf("container %q has labels that are not ours: %v", get("sandbox"), bad)
+	}
+	if l[labelPool] != "" { // nobody's: it has no names
+		return s, idRange(r), schemas.CheckID("sandbox", s.ID)
 	}
 	return s, idRange(r), s.check()
 }

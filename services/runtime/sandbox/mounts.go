@@ -107,6 +107,23 @@ func attach(tree int, target string) error {
 
 // isMounted reports whether something is mounted at path itself.
 func isMounted(path string) (bool, error) {
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, 0, &st); err != nil {
+		return false, fmt.Errorf("mount at %s: %w", path, err)
+	}
+	if st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 { // since Linux 5.8, and however much is mounted
+		return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
+	}
 	points, err := mounts.Below(path)
 	return slices.Contains(points, path), err
+}
+
+// mountScratch makes the workspace of a sandbox without files: a tmpfs, which counts as its memory.
+func (s *Sandbox) mountScratch() error {
+	r := s.spec.Resources
+	data := fmt.Sprintf("mode=0755,size=%d,nr_inodes=%d,uid=%d,gid=%d", r.DiskBytes, max(1024, r.DiskBytes>>12), s.HostUID(), s.HostUID())
+	if err := unix.Mount("tmpfs", s.path("workspace"), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
+		return fmt.Errorf("workspace in memory: %w", err)
+	}
+	return nil
 }

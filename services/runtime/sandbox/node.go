@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weftmesh/weft/pkg/diskimage"
 	"github.com/weftmesh/weft/pkg/fault"
 	"github.com/weftmesh/weft/services/runtime/internal/cgroup"
 	"github.com/weftmesh/weft/services/runtime/internal/containerd"
@@ -23,7 +24,7 @@ import (
 
 // Config of a node's sandboxes.
 type Config struct {
-	// DataDir names the node: sandboxes belong to the node of one data directory. Nothing is written there.
+	// DataDir names the node: sandboxes belong to the node of one data directory. Their writable layers lie below it.
 	DataDir string
 	// RunDir keeps what does not outlive a boot. It must be in the mount namespace that containerd sees.
 	RunDir string
@@ -42,11 +43,15 @@ type Node struct {
 	server  *supervisor.Server
 	cgroups *cgroup.Tree
 	ranges  *ranges
+	layers  string            // directory of the writable layers
+	disks   *diskimage.Images // nil where there can be none: noDisks says why
+	noDisks error
 	shims   shims
 	log     *slog.Logger
 
 	mu        sync.Mutex
-	sandboxes map[string]*Sandbox // running, or on their way up or down
+	sandboxes map[string]*Sandbox // by id: running, or on their way up or down
+	bodies    map[string]bool     // by the body's id: those of sandboxes
 }
 
 // RunDirOf is where the node of a data directory keeps what does not outlive a boot, unless told
@@ -67,7 +72,7 @@ func Open(engine *containerd.Engine, cfg Config) (*Node, error) {
 	if st, err := os.Stat(cfg.Init); err != nil || st.Mode()&0o111 == 0 {
 		return nil, fault.New(fault.Unavailable, "no weft-init at %q; run `make build`, or name it in the configuration", cfg.Init)
 	}
-	n := &Node{cfg: cfg, owner: ownerOf(cfg.DataDir), engine: engine, log: cfg.Log, sandboxes: map[string]*Sandbox{},
+	n := &Node{cfg: cfg, owner: ownerOf(cfg.DataDir), engine: engine, log: cfg.Log, sandboxes: map[string]*Sandbox{}, bodies: map[string]bool{},
 		shims: shims{open: map[string]*shimGroup{}}}
 	var err error
 	if n.cgroups, err = cgroup.Open("/weft/" + n.owner); err != nil {
@@ -80,6 +85,9 @@ func Open(engine *containerd.Engine, cfg Config) (*Node, error) {
 		return nil, fault.Wrap(err, fault.Unavailable, "the node can't mount file systems; it must run as root")
 	}
 	if n.ranges, err = openRanges(filepath.Join(cfg.RunDir, "ranges")); err != nil {
+		return nil, err
+	}
+	if err := n.openLayers(); err != nil {
 		return nil, err
 	}
 	n.server, err = supervisor.NewServer(filepath.Join(cfg.RunDir, "sup"), supervisor.Options{Logger: cfg.Log})
@@ -129,6 +137,11 @@ func (n *Node) List() []*Sandbox {
 	return list
 }
 
+// Members gives those that wait to be claimed.
+func (n *Node) Members() []*Sandbox {
+	return slices.DeleteFunc(n.List(), func(s *Sandbox) bool { return s.blank == nil })
+}
+
 // hold enters s under its id, which must be free.
 func (n *Node) hold(s *Sandbox) error {
 	n.mu.Lock()
@@ -137,13 +150,30 @@ func (n *Node) hold(s *Sandbox) error {
 		return fault.New(fault.Conflict, "sandbox %s is on this node already", s.spec.ID)
 	}
 	n.sandboxes[s.spec.ID] = s
+	n.bodies[s.id] = true
 	return nil
 }
 
-func (n *Node) drop(id string) {
+// release takes one of the ids away by which a body is known.
+func (n *Node) release(id string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.sandboxes, id)
+}
+
+// drop forgets a sandbox of which nothing is left.
+func (n *Node) drop(s *Sandbox) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.sandboxes, s.spec.ID)
+	delete(n.bodies, s.id)
+}
+
+// held reports whether a sandbox that the node has, by whatever id, is this body.
+func (n *Node) held(body string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.bodies[body]
 }
 
 // FreeDisk is how many bytes are free where images and snapshots lie.

@@ -11,7 +11,7 @@ import (
 
 // Removed is what Reconcile took away.
 type Removed struct {
-	// Sandboxes by id, each with where it was found: container, snapshot, runtime, directory, socket, cgroup, range.
+	// Sandboxes by id, each with where it was found: container, snapshot, runtime, directory, socket, cgroup, layer, range.
 	Sandboxes map[string][]string
 	// Shims are process ids of containerd's shims that served no container any more.
 	Shims []int
@@ -21,7 +21,7 @@ type Removed struct {
 func (r Removed) Empty() bool { return len(r.Sandboxes) == 0 && len(r.Shims) == 0 }
 
 // Reconcile removes everything of this node for which keep says no and which Create is not working
-// on: containers, tasks, snapshots, mounts, namespaces, control groups, sockets, directories, id
+// on, by the ids that claims gave them: containers, tasks, snapshots, mounts, namespaces, control groups, sockets, directories, id
 // ranges, shims. It goes on after an error and gives all of them.
 func (n *Node) Reconcile(ctx context.Context, keep func(id string) bool) (Removed, error) {
 	found, err := n.everything(ctx)
@@ -30,11 +30,12 @@ func (n *Node) Reconcile(ctx context.Context, keep func(id string) bool) (Remove
 		return removed, err
 	}
 	var errs []error
-	for id, where := range found {
-		if _, held := n.Get(id); held || keep(id) {
+	for body, where := range found {
+		id := n.named(body)
+		if n.held(body) || keep(id) {
 			continue
 		}
-		if err := n.remove(ctx, id); err != nil {
+		if err := n.remove(ctx, body); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -47,7 +48,7 @@ func (n *Node) Reconcile(ctx context.Context, keep func(id string) bool) (Remove
 	return removed, errors.Join(errs...)
 }
 
-// everything lists each id of which anything of this node is left, and where.
+// everything lists each body of which anything of this node is left, and where.
 func (n *Node) everything(ctx context.Context) (map[string][]string, error) {
 	found := map[string][]string{}
 	var errs []error
@@ -74,6 +75,8 @@ func (n *Node) everything(ctx context.Context) (map[string][]string, error) {
 	add("socket", sockets, err)
 	groups, err := n.cgroups.List()
 	add("cgroup", groups, err)
+	layers, err := n.layerFiles()
+	add("layer", layers, err)
 	taken, err := n.ranges.taken()
 	errs = append(errs, err)
 	for _, id := range taken {

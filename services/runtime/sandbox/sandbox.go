@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +16,6 @@ import (
 	"github.com/weftmesh/weft/schemas/filesystem"
 	"github.com/weftmesh/weft/schemas/secrets"
 	"github.com/weftmesh/weft/services/runtime/internal/cgroup"
-	"github.com/weftmesh/weft/services/runtime/internal/proc"
 	"github.com/weftmesh/weft/services/runtime/supervisor"
 )
 
@@ -30,19 +28,9 @@ const (
 
 // Sandbox is one running sandbox, or one that has ended and was not destroyed yet.
 type Sandbox struct {
-	node    *Node
-	spec    Spec
-	dir     string
-	ids     idRange
-	group   cgroup.Group
-	channel *supervisor.Sandbox
-
-	init  proc.Process  // process 1
-	gone  chan struct{} // closed when process 1 has ended
-	stop  context.CancelFunc
-	watch sync.WaitGroup
-
-	destroy sync.Mutex // one Destroy at a time
+	*body
+	spec  Spec
+	blank *blank // of one that waits to be claimed
 }
 
 // ID of the sandbox.
@@ -51,9 +39,9 @@ func (s *Sandbox) ID() string { return s.spec.ID }
 // Spec it was made with, resources resolved.
 func (s *Sandbox) Spec() Spec { return s.spec }
 
-// Labels are those of its container.
+// Labels say what it is. Its container has them, unless it was made before it was claimed.
 func (s *Sandbox) Labels() map[string]string {
-	l, _ := s.spec.labels(s.node.owner, s.ids) // it was made with them
+	l, _ := s.labels() // it was made with them
 	return l
 }
 
@@ -65,10 +53,6 @@ func (s *Sandbox) Gone() <-chan struct{} { return s.gone }
 
 // HostUID is the host's user that the payload is.
 func (s *Sandbox) HostUID() uint32 { return s.ids.first() + PayloadUID }
-
-func (s *Sandbox) path(elem ...string) string {
-	return filepath.Join(append([]string{s.dir}, elem...)...)
-}
 
 // Payload is the identity under which everything that is not process 1 runs.
 func Payload() supervisor.Identity {
@@ -223,27 +207,6 @@ func (s *Sandbox) Stats() (cgroup.Usage, error) {
 func (s *Sandbox) OutOfMemory() bool {
 	u, err := s.group.Usage()
 	return err == nil && u.OOMKills > 0
-}
-
-// follow closes gone when process 1 ends.
-func (s *Sandbox) follow() {
-	ctx, cancel := context.WithCancel(context.Background())
-	s.stop = cancel
-	s.watch.Go(func() {
-		if err := s.init.Wait(ctx); err == nil {
-			close(s.gone)
-		} else if ctx.Err() == nil {
-			s.node.log.Error("process 1 can't be watched", "sandbox", s.spec.ID, "error", err)
-		}
-	})
-}
-
-// unwatch ends follow.
-func (s *Sandbox) unwatch() {
-	if s.stop != nil {
-		s.stop()
-	}
-	s.watch.Wait()
 }
 
 // WaitConnected waits until process 1 has connected, or has ended.

@@ -9,6 +9,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/weftmesh/weft/services/runtime/internal/cgroup"
 	"github.com/weftmesh/weft/services/runtime/supervisor"
 )
 
@@ -26,17 +27,15 @@ const groupAnnotation = "io.containerd.runc.v2.group"
 
 // oci translates what the level, the sandbox's own Spec and weft-init need into a container.
 func (n *Node) oci(s *Sandbox, l Level, launch supervisor.Launch) *specs.Spec {
-	r := s.spec.Resources
-	memory, period := r.MemoryBytes+l.ReserveMemory, uint64(100_000)
-	quota, pids := r.CPUMillis*int64(period)/1000, r.PIDs+l.ReservePIDs
-	limits := &specs.LinuxMemory{Limit: &memory}
+	limits, period := s.limits(l), uint64(cgroup.Period)
+	memory := &specs.LinuxMemory{Limit: &limits.Memory}
 	if n.cgroups.SwapLimited() {
-		limits.Swap = &memory // of memory and swap together: none
+		memory.Swap = &limits.Memory // of memory and swap together: none
 	}
 	caps := slices.Clone(launch.Capabilities)
 	return &specs.Spec{
 		Version:  specs.Version,
-		Root:     &specs.Root{Path: "rootfs", Readonly: true},
+		Root:     s.root(),
 		Hostname: s.spec.hostname(),
 		Process: &specs.Process{
 			Args: launch.Args, Env: launch.Env, Cwd: "/",
@@ -45,7 +44,7 @@ func (n *Node) oci(s *Sandbox, l Level, launch supervisor.Launch) *specs.Spec {
 			Rlimits:         rlimits(l),
 		},
 		Mounts:      n.mounts(s, l, launch),
-		Annotations: map[string]string{groupAnnotation: n.owner + "-" + n.shims.join(s.spec.Tenant, s.spec.ID)},
+		Annotations: map[string]string{groupAnnotation: n.owner + "-" + n.shims.join(s.tenant, s.id)},
 		Linux: &specs.Linux{
 			CgroupsPath:   s.group.Path(),
 			MaskedPaths:   l.Masked,
@@ -61,12 +60,18 @@ func (n *Node) oci(s *Sandbox, l Level, launch supervisor.Launch) *specs.Spec {
 			UIDMappings: s.ids.mapping(), GIDMappings: s.ids.mapping(),
 			Resources: &specs.LinuxResources{
 				Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}},
-				Memory:  limits,
-				CPU:     &specs.LinuxCPU{Quota: &quota, Period: &period},
-				Pids:    &specs.LinuxPids{Limit: &pids},
+				Memory:  memory,
+				CPU:     &specs.LinuxCPU{Quota: &limits.Quota, Period: &period},
+				Pids:    &specs.LinuxPids{Limit: &limits.PIDs},
 			},
 		},
 	}
+}
+
+// limits of the control group: the payload's, and what process 1 has beyond them.
+func (s *Sandbox) limits(l Level) cgroup.Limits {
+	r := s.spec.Resources
+	return cgroup.Limits{Memory: r.MemoryBytes + l.ReserveMemory, Quota: r.CPUMillis * cgroup.Period / 1000, PIDs: r.PIDs + l.ReservePIDs}
 }
 
 // rlimits of process 1, which all it starts inherit. None is over what this process itself may have.
@@ -86,6 +91,9 @@ func rlimits(l Level) []specs.POSIXRlimit {
 func (n *Node) mounts(s *Sandbox, l Level, launch supervisor.Launch) []specs.Mount {
 	ms := slices.Clone(l.System)
 	for _, t := range l.Scratch {
+		if s.spec.Isolation.WritableRoot && onDisk(t.Path) {
+			continue
+		}
 		ms = append(ms, t.mount(s.spec.Resources.DiskBytes))
 	}
 	ro := []string{"bind", "ro", "nosuid", "nodev"}
@@ -103,12 +111,8 @@ func (n *Node) mounts(s *Sandbox, l Level, launch supervisor.Launch) []specs.Mou
 	for _, f := range etcFiles {
 		bind(s.path("etc", f), "/etc/"+f, "noexec")
 	}
-	if s.spec.Files {
-		// A slave of the node's own mount: what the node mounts there later appears inside.
-		ms = append(ms, specs.Mount{Destination: WorkspacePath, Type: "bind", Source: s.path("workspace"), Options: []string{"rbind", "rslave", "nosuid", "nodev"}})
-	} else {
-		ms = append(ms, Scratch{Path: WorkspacePath, Bytes: s.spec.Resources.DiskBytes, Mode: "0755", Options: []string{"nosuid", "nodev"}, Payload: true}.mount(s.spec.Resources.DiskBytes))
-	}
+	// A slave of the node's own mount: what the node mounts there, now or later, appears inside.
+	ms = append(ms, specs.Mount{Destination: WorkspacePath, Type: "bind", Source: s.path("workspace"), Options: []string{"rbind", "rslave", "nosuid", "nodev"}})
 	return ms
 }
 

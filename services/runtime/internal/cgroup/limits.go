@@ -1,10 +1,12 @@
 package cgroup
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 )
 
 // Period is the microseconds over which a quota of CPU time is counted.
@@ -74,4 +76,29 @@ func (g Group) memoryV1(bytes int64) ([]setting, error) {
 		return append([]setting{swap}, set...), nil
 	}
 	return append(set, swap), nil
+}
+
+// Limits reads them back.
+func (g Group) Limits() (Limits, error) {
+	num := func(controller, file string) (int64, error) {
+		b, err := os.ReadFile(filepath.Join(g.dir(controller), file))
+		if err != nil {
+			return 0, err
+		}
+		f := strings.Fields(string(b))
+		if len(f) == 0 {
+			return 0, fmt.Errorf("%s is empty", file)
+		}
+		return strconv.ParseInt(f[0], 10, 64)
+	}
+	memory, cpu := "memory.limit_in_bytes", "cpu.cfs_quota_us"
+	if g.tree.unified {
+		memory, cpu = "memory.max", "cpu.max"
+	}
+	var l Limits
+	var errs [3]error
+	l.Memory, errs[0] = num("memory", memory)
+	l.Quota, errs[1] = num("cpu", cpu)
+	l.PIDs, errs[2] = num("pids", "pids.max")
+	return l, errors.Join(errs[:]...)
 }

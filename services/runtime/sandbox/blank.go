@@ -1,0 +1,141 @@
+package sandbox
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/weftmesh/weft/pkg/fault"
+	"github.com/weftmesh/weft/schemas"
+	"github.com/weftmesh/weft/schemas/workspace"
+)
+
+// Mold is what a sandbox is from its start: a claim can't change it. All else of a Spec is bound when the
+// sandbox is claimed.
+type Mold struct {
+	Pool      workspace.PoolRef // for whom it waits
+	Level     string
+	Image     string
+	Isolation workspace.Isolation
+	Resources workspace.Resources // with which it waits; see late for what a claim sets anew
+}
+
+// late are the resources that a claim sets anew. The disk's bytes bound the file systems in memory, which are
+// there from the start; above the largest of those, and without a writable root, they make no difference.
+func late(r workspace.Resources, i workspace.Isolation) workspace.Resources {
+	r.CPUMillis, r.MemoryBytes, r.PIDs, r.OutputBytes = 0, 0, 0, 0
+	largest := int64(0)
+	for _, t := range Standard.Scratch {
+		largest = max(largest, t.Bytes)
+	}
+	if !i.WritableRoot && i.Custom == nil {
+		r.DiskBytes = min(r.DiskBytes, largest)
+	}
+	return r
+}
+
+// shape is what two sandboxes must have in common, so that one can be claimed for the other. It is the
+// same whoever they are for.
+func shape(level, image string, i workspace.Isolation, r workspace.Resources) string {
+	b, _ := json.Marshal([]any{level, image, i, late(r, i)}) // plain data
+	return string(b)
+}
+
+// Fits reports whether a sandbox of this mold can become spec's.
+func (m Mold) Fits(spec Spec) bool {
+	m, err := m.resolve()
+	if err != nil {
+		return false
+	}
+	other, err := Mold{Level: spec.Level, Image: spec.Image, Isolation: spec.Isolation, Resources: spec.Resources}.resolve()
+	return err == nil && shape(m.Level, m.Image, m.Isolation, m.Resources) == shape(other.Level, other.Image, other.Isolation, other.Resources)
+}
+
+// resolve fills in the defaults.
+func (m Mold) resolve() (Mold, error) {
+	level, err := LevelByName(m.Level)
+	if err != nil {
+		return m, err
+	}
+	m.Level = level.Name
+	m.Resources, err = Resolve(m.Resources)
+	return m, err
+}
+
+// Fingerprint of what this node makes of a mold now: it changes with the mold, with the image's content, and with
+// the programs that the node puts in. It may fetch the image.
+func (n *Node) Fingerprint(ctx context.Context, m Mold) (string, error) {
+	m, err := m.resolve()
+	if err != nil {
+		return "", err
+	}
+	image, err := n.engine.Image(ctx, m.Image)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.New()
+	fmt.Fprintln(sum, shape(m.Level, m.Image, m.Isolation, m.Resources), image.Parent, n.cfg.Forwards)
+	for _, program := range []string{n.cfg.Init, n.cfg.CLI} {
+		if program == "" {
+			continue
+		}
+		st, err := os.Stat(program)
+		if err != nil {
+			return "", fault.Wrap(err, fault.Unavailable, "the program %s is not on this node any more", program)
+		}
+		fmt.Fprintln(sum, program, st.Size(), st.ModTime().UnixNano())
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:16]), nil
+}
+
+// blank is what a sandbox has that nobody has claimed yet.
+type blank struct {
+	mold        Mold
+	fingerprint string
+}
+
+// CreateBlank makes a sandbox that waits to be claimed: pristine, its process 1 connected, and nobody's. It is
+// known under an id of its own until Bind. What it leaves behind when it fails is removed as by Create.
+func (n *Node) CreateBlank(ctx context.Context, m Mold) (*Sandbox, error) {
+	m, err := m.resolve()
+	if err != nil {
+		return nil, err
+	}
+	if err := schemas.CheckName("tenant", m.Pool.Tenant); err != nil {
+		return nil, fault.Wrap(err, fault.Invalid, "a warm pool needs a tenant: %v", err)
+	}
+	fingerprint, err := n.Fingerprint(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	s := n.sandbox(Spec{ID: schemas.NewID(), Tenant: m.Pool.Tenant, Level: m.Level, Image: m.Image, Isolation: m.Isolation, Resources: m.Resources})
+	s.blank = &blank{mold: m, fingerprint: fingerprint}
+	return s, n.build(ctx, s)
+}
+
+// Blank gives the mold of a sandbox that waits to be claimed, and what Fingerprint was when it was made.
+func (s *Sandbox) Blank() (m Mold, fingerprint string, ok bool) {
+	if s.blank == nil {
+		return Mold{}, "", false
+	}
+	return s.blank.mold, s.blank.fingerprint, true
+}
+
+// withdraw takes a blank sandbox for its own end, so that nobody claims it any more.
+func (s *Sandbox) withdraw() error {
+	err := s.node.claim(s.id, record{})
+	switch {
+	case errors.Is(err, os.ErrNotExist): // it was not made so far that anybody could claim it
+		return nil
+	case !errors.Is(err, errTaken):
+		return err
+	}
+	if r, err := s.node.claimed(s.id); err != nil || r != nil && r.Spec == nil {
+		return err // withdrawn before, and now destroyed again
+	}
+	return fault.Wrap(errTaken, fault.Conflict, "sandbox %s was claimed and is no longer a pool's", s.id)
+}
