@@ -44,8 +44,8 @@ func Open(dir string) (*Images, error) {
 	return nil, errors.New("mkfs.ext4 is not installed; install e2fsprogs")
 }
 
-// size of an image whose files may take n bytes: the inode tables take a 32nd.
-func size(n int64) int64 {
+// Size of an image whose files may take n bytes: the inode tables take a 32nd.
+func Size(n int64) int64 {
 	n = min(max(n, MinBytes), MaxBytes)
 	const mib = 1 << 20
 	return (n + n/24 + 2*mib) / mib * mib
@@ -53,7 +53,7 @@ func size(n int64) int64 {
 
 // Create writes a fresh image for n bytes of files to path, which must not exist.
 func (v *Images) Create(ctx context.Context, path string, n int64) error {
-	t, err := v.template(ctx, size(n))
+	t, err := v.template(ctx, Size(n))
 	if err != nil {
 		return err
 	}
@@ -104,11 +104,12 @@ func Copy(src, dst string) error {
 	if err != nil {
 		return err
 	}
-	err = copyData(d, s, st.Size())
+	err = CopyData(d, s, st.Size())
 	return errors.Join(err, d.Close())
 }
 
-func copyData(d, s *os.File, size int64) error {
+// CopyData copies size bytes from s to d, which is empty, and leaves holes holes.
+func CopyData(d, s *os.File, size int64) error {
 	if err := d.Truncate(size); err != nil {
 		return err
 	}

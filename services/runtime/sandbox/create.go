@@ -124,7 +124,7 @@ func (n *Node) prepare(s *Sandbox) error {
 			return err
 		}
 	}
-	if s.blank == nil && !s.spec.Files {
+	if s.blank == nil && !s.spec.Files && !s.spec.Isolation.WritableRoot {
 		if err := s.mountScratch(); err != nil {
 			return err
 		}

@@ -118,8 +118,12 @@ func isMounted(path string) (bool, error) {
 	return slices.Contains(points, path), err
 }
 
-// mountScratch makes the workspace of a sandbox without files: a tmpfs, which counts as its memory.
+// mountScratch makes the workspace of a sandbox without files: a tmpfs, which counts as its memory, unless its root
+// is writable.
 func (s *Sandbox) mountScratch() error {
+	if s.spec.Isolation.WritableRoot {
+		return s.mountOwn()
+	}
 	r := s.spec.Resources
 	data := fmt.Sprintf("mode=0755,size=%d,nr_inodes=%d,uid=%d,gid=%d", r.DiskBytes, max(1024, r.DiskBytes>>12), s.HostUID(), s.HostUID())
 	if err := unix.Mount("tmpfs", s.path("workspace"), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {

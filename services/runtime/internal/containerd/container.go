@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
-	"github.com/containerd/containerd/api/types/runc/options"
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/core/snapshots"
@@ -21,16 +21,18 @@ import (
 	"github.com/weftmesh/weft/services/runtime/internal/proc"
 )
 
-const runtimeName = "io.containerd.runc.v2"
-
 // Container is what the Engine is asked to make.
 type Container struct {
 	ID     string
 	Image  Image
 	Spec   *specs.Spec
 	Labels map[string]string
+	// Runtime that runs it, a name as HasRuntime takes; empty: Runc.
+	Runtime string
 	// Owners in the image are mapped to this host id and the Size-1 that follow.
 	HostID, Size uint32
+	// OwnRoot says that Spec names the root file system, and that no snapshot is to be made; see Engine.Layers.
+	OwnRoot bool
 	// Log takes what process 1 writes to its standard outputs; empty: nothing does.
 	Log string
 }
@@ -55,7 +57,7 @@ func (e *Engine) Create(ctx context.Context, c Container) (proc.Process, error) 
 		task, err = cont.NewTask(ctx, io)
 	}
 	if err != nil {
-		return proc.Process{}, diskFull(fmt.Errorf("create task: %w", err))
+		return proc.Process{}, diskFull(missingRuntime(c.Runtime, fmt.Errorf("create task: %w", err)))
 	}
 	p, err := proc.Identify(int(task.Pid()))
 	if err != nil {
@@ -81,13 +83,21 @@ func (e *Engine) record(ctx context.Context, c Container) (client.Container, err
 	if err != nil {
 		return nil, err
 	}
+	runtime, opts, err := e.runtime(c.Runtime)
+	if err != nil {
+		return nil, err
+	}
 	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: c.HostID, Size: c.Size}}
 	return e.client.NewContainer(ctx, c.ID,
 		client.WithSnapshotter(Snapshotter),
 		client.WithContainerLabels(c.Labels),
-		client.WithRuntime(runtimeName, &options.Options{BinaryName: e.cfg.Runc, Root: e.runcRoot()}),
+		client.WithRuntime(runtime, opts),
 		func(ctx context.Context, cl *client.Client, rec *containers.Container) error {
-			rec.SnapshotKey, rec.Image, rec.Spec = c.ID, c.Image.Name, spec
+			rec.Image, rec.Spec = c.Image.Name, spec
+			if c.OwnRoot {
+				return nil
+			}
+			rec.SnapshotKey = c.ID
 			return prepare(ctx, cl.SnapshotService(Snapshotter), c.ID, c.Image.Parent,
 				client.WithUserNSRemapperLabels(ids, ids), snapshots.WithLabels(c.Labels))
 		})
@@ -198,25 +208,40 @@ type Listed struct {
 	Labels  map[string]string
 	Created time.Time
 	Process proc.Process // of process 1; zero where none runs
+	Err     error        // why it is not known whether one runs
 }
 
-// List gives the containers that carry this label with this value.
-func (e *Engine) List(ctx context.Context, label, value string) ([]Listed, error) {
-	ctx, cancel := call(ctx, taskTimeout)
+// How many tasks List asks at once, and how long it waits for one.
+const (
+	askers     = 8
+	askTimeout = 10 * time.Second
+)
+
+// List gives the containers that carry this label with this value. One whose shim does not answer has an
+// Err, and keeps nobody from knowing the others.
+func (e *Engine) List(parent context.Context, label, value string) ([]Listed, error) {
+	ctx, cancel := call(parent, callTimeout)
 	defer cancel()
 	conts, err := e.client.ContainerService().List(ctx, fmt.Sprintf("labels.%q==%q", label, value))
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
-	list := make([]Listed, 0, len(conts))
-	for _, c := range conts {
-		l := Listed{ID: c.ID, Labels: c.Labels, Created: c.CreatedAt}
-		if l.Process, err = e.process1(ctx, c.ID); err != nil {
-			return nil, err
-		}
-		list = append(list, l)
+	list := make([]Listed, len(conts))
+	var asking sync.WaitGroup
+	places := make(chan struct{}, askers)
+	for i, c := range conts {
+		l := &list[i]
+		*l = Listed{ID: c.ID, Labels: c.Labels, Created: c.CreatedAt}
+		asking.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			ask, cancel := call(parent, askTimeout)
+			defer cancel()
+			l.Process, l.Err = e.process1(ask, l.ID)
+		})
 	}
-	return list, nil
+	asking.Wait()
+	return list, parent.Err()
 }
 
 // process1 is the running process 1 of container id, or zero.
@@ -242,7 +267,7 @@ func (e *Engine) process1(ctx context.Context, id string) (proc.Process, error) 
 	return p.Process, nil
 }
 
-// Snapshots gives the keys of the active snapshots that carry this label with this value.
+// Snapshots gives the keys of the snapshots of containers that carry this label with this value.
 func (e *Engine) Snapshots(ctx context.Context, label, value string) ([]string, error) {
 	ctx, cancel := call(ctx, callTimeout)
 	defer cancel()
@@ -250,7 +275,7 @@ func (e *Engine) Snapshots(ctx context.Context, label, value string) ([]string, 
 	err := e.client.SnapshotService(Snapshotter).Walk(ctx, func(_ context.Context, i snapshots.Info) error {
 		keys = append(keys, i.Name)
 		return nil
-	}, fmt.Sprintf("kind==active,labels.%q==%q", label, value))
+	}, fmt.Sprintf("kind==active,labels.%q==%q", label, value), fmt.Sprintf("kind==view,labels.%q==%q", label, value))
 	if err != nil {
 		return nil, fmt.Errorf("list snapshots: %w", err)
 	}

@@ -1,0 +1,51 @@
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/errdefs"
+)
+
+// labelRoot keeps what carries it from containerd's garbage collection.
+const labelRoot = "containerd.io/gc.root"
+
+// Layers gives the directories of an image's layers, the uppermost first, and keeps them from being removed until
+// Delete of id. It is for a container whose root is not containerd's to make. Asked again it gives the same.
+func (e *Engine) Layers(ctx context.Context, id string, image Image, labels map[string]string) ([]string, error) {
+	ctx, cancel := call(ctx, callTimeout)
+	defer cancel()
+	all := map[string]string{labelRoot: "weft"}
+	for k, v := range labels {
+		all[k] = v
+	}
+	service := e.client.SnapshotService(Snapshotter)
+	view, err := service.View(ctx, id, image.Parent, snapshots.WithLabels(all))
+	if errdefs.IsAlreadyExists(err) {
+		view, err = service.Mounts(ctx, id)
+	}
+	if err != nil {
+		return nil, diskFull(fmt.Errorf("layers of image %s: %w", image.Name, err))
+	}
+	return layersOf(view)
+}
+
+// layersOf reads the directories out of how containerd would mount a view: a bind of the only layer, or an overlay.
+func layersOf(view []mount.Mount) ([]string, error) {
+	if len(view) != 1 {
+		return nil, fmt.Errorf("an image of %d mounts is not supported", len(view))
+	}
+	m := view[0]
+	if m.Type == "bind" {
+		return []string{m.Source}, nil
+	}
+	for _, o := range m.Options {
+		if dirs, ok := strings.CutPrefix(o, "lowerdir="); ok && m.Type == "overlay" {
+			return strings.Split(dirs, ":"), nil
+		}
+	}
+	return nil, fmt.Errorf("an image mounted as %s is not supported", m.Type)
+}
