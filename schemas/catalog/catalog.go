@@ -85,6 +85,8 @@ func managerOperations() []Operation {
 		ag  = workspace.Agent
 		tm  = workspace.Template
 		tr  = workspace.Trigger
+		po  = workspace.Pool
+		ps  = workspace.PoolStatus
 		t   = workspace.Task
 		nam = workspace.Name
 		id  = workspace.ID
@@ -109,6 +111,10 @@ func managerOperations() []Operation {
 		req(s, workspace.OpTriggerGet, nam{}, tr{}, users, "one trigger"),
 		req(s, workspace.OpTriggerList, lst{}, workspace.Page[tr]{}, users, "the triggers"),
 		req(s, workspace.OpTriggerDelete, nam{}, no{}, users, "removes a trigger"),
+		req(s, workspace.OpPoolPut, workspace.Put[po]{}, po{}, users, "a new version of a template's warm pool"),
+		req(s, workspace.OpPoolGet, nam{}, ps{}, users, "one warm pool, as it stands on each node"),
+		req(s, workspace.OpPoolList, lst{}, workspace.Page[ps]{}, users, "the warm pools"),
+		req(s, workspace.OpPoolDelete, nam{}, no{}, users, "removes a warm pool; its unused members go"),
 		req(s, workspace.OpTaskGet, id{}, t{}, people, "one task, from the log's leader"),
 		req(s, workspace.OpTaskList, workspace.TaskList{}, workspace.Page[t]{}, people, "tasks, newest first"),
 		req(s, workspace.OpTaskCancel, id{}, t{}, people, "asks for a task's end"),
@@ -128,6 +134,10 @@ func managerOperations() []Operation {
 		internal(s, workspace.OpTemplatePut, workspace.Put[tm]{}, tm{}, op, "a new version of a template that every tenant can use"),
 		internal(s, workspace.OpTemplateList, lst{}, workspace.Page[tm]{}, op, "the templates that every tenant can use"),
 		internal(s, workspace.OpTemplateDelete, nam{}, no{}, op, "removes a template that every tenant could use"),
+		internal(s, workspace.OpPoolPut, workspace.Put[po]{}, po{}, op, "a new version of a warm pool that serves every tenant"),
+		internal(s, workspace.OpPoolGet, nam{}, ps{}, op, "one warm pool that serves every tenant"),
+		internal(s, workspace.OpPoolList, lst{}, workspace.Page[ps]{}, op, "the warm pools that serve every tenant"),
+		internal(s, workspace.OpPoolDelete, nam{}, no{}, op, "removes a warm pool that serves every tenant"),
 		internal(s, workspace.OpDLQList, workspace.DLQList{}, workspace.Page[workspace.DeadLetter]{}, op, "the dead letters"),
 		internal(s, workspace.OpDLQRedrive, workspace.DLQRef{}, workspace.DLQDone{}, op, "sends dead letters to where they were going"),
 		internal(s, workspace.OpDLQDrop, workspace.DLQRef{}, workspace.DLQDone{}, op, "forgets dead letters"),
@@ -252,6 +262,7 @@ func Messages() []Message {
 		record("template", mgr, workspace.Template{}, "a template"),
 		record("pool", mgr, workspace.Pool{}, "a warm pool"),
 		record("trigger", mgr, workspace.Trigger{}, "a trigger"),
+		record("claim", mgr, workspace.HeldClaim{}, "which sandbox a claim's name has"),
 		record("task", mgr, workspace.Task{}, "a task"),
 		record("sandbox", mgr, workspace.Sandbox{}, "an interactive sandbox"),
 		record("node", mgr, workspace.NodeRecord{}, "a node, of tenant system"),

@@ -27,6 +27,8 @@ type Quota struct {
 	DiskBytes  int64 `json:"disk_bytes,omitempty"`  // files of a workspace
 	Sandboxes  int   `json:"sandboxes,omitempty"`   // interactive ones
 	Weight     int   `json:"weight,omitempty"`      // of a tenant: its share of turns beside others, 1 if 0
+	// PoolMembers bounds the sum of Max over a tenant's warm pools, which is what they may hold on each node.
+	PoolMembers int `json:"pool_members,omitempty"`
 }
 
 // Workspace is the record of a shared place, entity "workspace".

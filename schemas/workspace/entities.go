@@ -11,6 +11,7 @@ const (
 	EntityGather    = "gather"
 	EntitySandbox   = "sandbox"
 	EntityNode      = "node"
+	EntityClaim     = "claim" // which sandbox is there under a claim's name
 )
 
 // SystemTenant is the tenant in whose log the nodes' records are.

@@ -24,7 +24,9 @@ type Pool struct {
 	Min int `json:"min"`
 	Max int `json:"max"` // 1 to 1,000
 	// MaxAgeMS after which an unused member is replaced; 0 is an hour.
-	MaxAgeMS  int64     `json:"max_age_ms,omitempty"`
+	MaxAgeMS int64 `json:"max_age_ms,omitempty"`
+	// Alias is the name that a SandboxWarmPool manifest gave it, by which claims of such manifests find it.
+	Alias     string    `json:"alias,omitempty"`
 	CreatedAt time.Time `json:"created_at"`
 }
 
@@ -63,10 +65,19 @@ type PoolStatus struct {
 	PoolRef
 	Pool   Pool        `json:"pool"`
 	Shared bool        `json:"shared,omitempty"` // of the tenant system
+	Fault  *Fault      `json:"fault,omitempty"`  // why no node keeps it, as that its template is gone
 	Nodes  []PoolState `json:"nodes,omitempty"`
 }
 
 // HeartbeatReply tells a node what it is to keep ready.
 type HeartbeatReply struct {
 	Pools []WantedPool `json:"pools,omitempty"`
+}
+
+// HeldClaim is the record of a claim's name, entity "claim": the sandbox that was last made under it.
+type HeldClaim struct {
+	Name     string    `json:"name"`
+	Template string    `json:"template"`
+	Sandbox  string    `json:"sandbox"`
+	At       time.Time `json:"at"`
 }

@@ -34,7 +34,7 @@ type Config struct {
 	MinDiskFree int64           // a node with less takes nothing new; 1 GiB, negative for no mark
 	QueueMargin int             // attempts in the queue beyond the nodes' free slots; 4
 	Concurrency int             // messages of one consumer handled at once; 32
-	Quota       workspace.Quota // of tenants that have none; 10,000 pending, 16 sandboxes
+	Quota       workspace.Quota // of tenants that have none; 10,000 pending, 16 sandboxes, 16 pool members
 
 	Purgers []Purger         // who else removes a workspace's things; nil is the services that own such things
 	Now     func() time.Time // time.Now
@@ -71,6 +71,7 @@ func (c *Config) check() error {
 	def(&c.Concurrency, 32)
 	def(&c.Quota.MaxPending, 10_000)
 	def(&c.Quota.Sandboxes, 16)
+	def(&c.Quota.PoolMembers, 16)
 	if c.Now == nil {
 		c.Now = time.Now
 	}

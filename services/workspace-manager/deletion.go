@@ -124,6 +124,7 @@ func (v *view) dropWorkspace(ws string) {
 	dropAll(v.triggers, ws)
 	dropAll(v.sandboxes, ws)
 	dropAll(v.gathers, ws)
+	dropAll(v.pools, ws)
 }
 
 func dropAll[T any](t *table[T], ws string) {

@@ -31,6 +31,7 @@ func (s *Service) Heartbeat(ctx context.Context, by mesh.Caller, hb workspace.He
 		return none, fault.New(fault.Invalid, "slots %d and used %d must be 0 to 100,000", hb.Slots, hb.Used)
 	}
 	hb.Node = by.Principal
+	hb.Pools = poolStates(hb.Node, hb.Pools, s.cfg.Now())
 	if err := s.nodeQueues(ctx, hb); err != nil {
 		return none, err
 	}
@@ -42,7 +43,10 @@ func (s *Service) Heartbeat(ctx context.Context, by mesh.Caller, hb workspace.He
 		return none, err
 	}
 	s.nodes.beat(hb.Node, hb)
-	return none, s.recordNode(ctx, hb)
+	if err := s.recordNode(ctx, hb); err != nil {
+		return none, err
+	}
+	return workspace.HeartbeatReply{Pools: s.wanted(hb)}, nil
 }
 
 // nodeQueues makes the queue's consumers for the node's pool and for the node itself: nodes may only
@@ -101,7 +105,7 @@ func (s *Service) recordNode(ctx context.Context, hb workspace.Heartbeat) error 
 			return "", nil
 		}
 		n.Heartbeat, n.State, n.SeenAt = hb, want, s.cfg.Now().UTC()
-		n.Sandboxes = nil
+		n.Sandboxes, n.Pools = nil, nil
 		return want, nil
 	})
 	if err == nil {

@@ -262,19 +262,25 @@ func (ns *nodeSet) placement(pin string) string {
 	return DefaultPool
 }
 
-// emptiest is the ready node with the most free slots by its own word and ours; "" if none has one.
-func (ns *nodeSet) emptiest(pin string) string {
+// emptiest is the ready node with the most free slots by its own word and ours; "" if none has one. Nodes that
+// have a member of one of the pools ready come first. The member counts as taken at once, so that a burst does
+// not all go where one is left; the node's next heartbeat says what is so.
+func (ns *nodeSet) emptiest(pin string, pools ...workspace.PoolRef) string {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
-	best, room := "", 0
+	best, room, warm := "", 0, false
 	for _, name := range slices.Sorted(maps.Keys(ns.m)) {
 		n := ns.m[name]
 		if ns.why(n) != "" || (pin != "" && pin != name) {
 			continue
 		}
-		if free := n.beat.Slots - max(n.beat.Used, len(n.held)); free > room {
-			best, room = name, free
+		free, ready := n.beat.Slots-max(n.beat.Used, len(n.held)), n.member(pools) != nil
+		if free > 0 && (ready && !warm || ready == warm && free > room) {
+			best, room, warm = name, free, ready
 		}
+	}
+	if warm {
+		ns.m[best].member(pools).Ready--
 	}
 	return best
 }
@@ -300,7 +306,7 @@ func (ns *nodeSet) list() []workspace.NodeRecord {
 		if !n.heard.IsZero() {
 			r.Heartbeat, r.SeenAt = n.beat, n.heard.UTC()
 		}
-		r.Node, r.Sandboxes = name, nil // whose sandboxes a node has is nobody's business
+		r.Node, r.Sandboxes, r.Pools = name, nil, nil // whose sandboxes and pools a node has is nobody's business
 		if r.Reason = ns.why(n); r.Reason != "" {
 			r.State = workspace.NodeDraining
 			if n.heard.IsZero() || ns.s.cfg.Now().Sub(n.heard) > ns.s.cfg.NodeTimeout {

@@ -42,7 +42,7 @@ func (v *view) expire(ctx context.Context, t time.Time) error {
 	}
 	for _, r := range v.sandboxes.in("*") {
 		if r.Value.StoppedAt != nil && r.Value.StoppedAt.Before(t) {
-			errs = append(errs, expireRecord(ctx, v.s, v.s.stores.sandboxes, v.sandboxes, r.Key))
+			errs = append(errs, v.forgetClaim(ctx, r), expireRecord(ctx, v.s, v.s.stores.sandboxes, v.sandboxes, r.Key))
 		}
 	}
 	for _, r := range v.gathers.in("*") {

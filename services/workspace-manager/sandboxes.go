@@ -43,14 +43,21 @@ func (s *Service) SandboxCreate(ctx context.Context, by mesh.Caller, req workspa
 	if err != nil {
 		return none, err
 	}
+	unlock := s.naming.lock(by, req.Claim)
+	defer unlock()
+	there, held, err := v.claimed(ctx, by, req.Claim, tpl)
+	if err != nil || there != nil {
+		unlock()
+		return v.awaitSandbox(ctx, there, err)
+	}
 	if err := v.checkSandboxes(ws); err != nil {
 		return none, err
 	}
-	node := s.nodes.emptiest(ws.Labels[workspace.LabelNode])
+	node := s.nodes.emptiest(ws.Labels[workspace.LabelNode], poolsFor(by.Tenant, by.Workspace, tpl)...)
 	if node == "" {
 		return none, fault.New(fault.Exhausted, "no node has room for a sandbox now; try again, or see `weft node list`")
 	}
-	b := workspace.Sandbox{ID: schemas.NewID(), Tenant: by.Tenant, Workspace: by.Workspace, Principal: run.Principal, Template: tpl,
+	b := workspace.Sandbox{ID: schemas.NewID(), Tenant: by.Tenant, Workspace: by.Workspace, Principal: run.Principal, Template: tpl, Claim: req.Claim,
 		Generation: 1, Node: node, NodeKey: s.nodes.key(node), Run: *run, State: workspace.SandboxCreating, CreatedAt: s.cfg.Now().UTC()}
 	k := records.Key{Tenant: by.Tenant, Workspace: by.Workspace, ID: b.ID}
 	r, err := s.stores.sandboxes.Create(ctx, k, b.State, b)
@@ -58,6 +65,14 @@ func (s *Service) SandboxCreate(ctx context.Context, by mesh.Caller, req workspa
 		return none, err
 	}
 	s.nodes.hold(r)
+	if won, err := s.takeClaim(ctx, r, held); !won {
+		if err != nil {
+			return none, err
+		}
+		unlock()
+		return s.SandboxCreate(ctx, by, req) // another replica was quicker; its sandbox is found
+	}
+	unlock()
 	if err := s.calls.CreateSandbox(ctx, node, runtime.SandboxCreate{Sandbox: b}); err != nil {
 		s.stopped(context.WithoutCancel(ctx), k, workspace.Exit{Code: -1, Reason: "start-failed"}, publicFault(err))
 		return none, err

@@ -49,6 +49,9 @@ type Service struct {
 	admit   chan struct{} // a signal that admission may find something
 	cursors cachedBucket
 	purge   chan struct{} // a signal that something is to be deleted
+
+	poolMu sync.Mutex // held from the look at a pool quota to the write under it
+	naming claimLocks
 }
 
 // New makes a replica. Nothing is served before Run.

@@ -232,6 +232,7 @@ func (v *view) quota() workspace.Quota {
 		def(&own.Sandboxes, q.Sandboxes)
 		def(&own.MaxRunning, q.MaxRunning)
 		def(&own.DiskBytes, q.DiskBytes)
+		def(&own.PoolMembers, q.PoolMembers)
 		return own
 	}
 	return q

@@ -27,6 +27,8 @@ type stores struct {
 	gathers    *records.Store[workspace.Gather]
 	sandboxes  *records.Store[workspace.Sandbox]
 	nodes      *records.Store[workspace.NodeRecord]
+	pools      *records.Store[workspace.Pool]
+	claims     *records.Store[workspace.HeldClaim]
 }
 
 func newStores(c *mesh.Conn) stores {
@@ -40,6 +42,8 @@ func newStores(c *mesh.Conn) stores {
 		gathers:    records.New[workspace.Gather](c, workspace.EntityGather, 1),
 		sandboxes:  records.New[workspace.Sandbox](c, workspace.EntitySandbox, 1),
 		nodes:      records.New[workspace.NodeRecord](c, workspace.EntityNode, 1),
+		pools:      records.New[workspace.Pool](c, workspace.EntityPool, 1),
+		claims:     records.New[workspace.HeldClaim](c, workspace.EntityClaim, 1),
 	}
 }
 
@@ -56,6 +60,7 @@ type view struct {
 	sandboxes  *table[workspace.Sandbox]
 	nodes      *table[workspace.NodeRecord]
 	gathers    *table[workspace.Gather]
+	pools      *table[workspace.Pool]
 	tasks      *taskList
 	taskMu     sync.Mutex
 
@@ -68,7 +73,7 @@ func newView(s *Service, tenant string) *view {
 	return &view{s: s, tenant: tenant,
 		tenants: newTable[workspace.Tenant](), workspaces: newTable[workspace.Workspace](), templates: newTable[workspace.Template](),
 		agents: newTable[workspace.Agent](), triggers: newTable[workspace.Trigger](), sandboxes: newTable[workspace.Sandbox](),
-		nodes: newTable[workspace.NodeRecord](), gathers: newTable[workspace.Gather](), tasks: newTaskList(),
+		nodes: newTable[workspace.NodeRecord](), gathers: newTable[workspace.Gather](), pools: newTable[workspace.Pool](), tasks: newTaskList(),
 		changed: make(chan struct{})}
 }
 
@@ -79,7 +84,7 @@ func (v *view) run(ctx context.Context, ready func()) error {
 		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
 		FilterSubjects: []string{st.tenants.Filter(v.tenant), st.workspaces.Filter(v.tenant), st.templates.Filter(v.tenant),
 			st.agents.Filter(v.tenant), st.triggers.Filter(v.tenant), st.sandboxes.Filter(v.tenant), st.nodes.Filter(v.tenant),
-			st.gathers.Filter(v.tenant), st.tasks.Filter(v.tenant)},
+			st.gathers.Filter(v.tenant), st.pools.Filter(v.tenant), st.tasks.Filter(v.tenant)},
 	})
 	if err != nil {
 		return fault.Wrap(err, fault.Unavailable, "the log of tenant %q can't be followed now", v.tenant)
@@ -143,6 +148,8 @@ func (v *view) apply(d mesh.Delivery) {
 		note(v, st.templates, d, v.templates.put)
 	case workspace.EntityTrigger:
 		note(v, st.triggers, d, v.triggers.put)
+	case workspace.EntityPool:
+		note(v, st.pools, d, v.pools.put)
 	case workspace.EntityGather:
 		note(v, st.gathers, d, v.gathers.put)
 	case workspace.EntitySandbox:

@@ -43,6 +43,8 @@ func TestNegativePermissions(t *testing.T) {
 		{"write a task's record", "weft.v1.evt.acme.demo.task." + task, false, append(append([]string{schemas.Operator}, both...), services...)},
 		{"write a lease's record", "weft.v1.evt.acme.demo.lease." + sandbox, false, append([]string{schemas.WorkspaceManager, schemas.Filesystem, schemas.Memory, schemas.Operator}, both...)},
 		{"write a head's record", "weft.v1.evt.acme.demo.head.head", false, append([]string{schemas.WorkspaceManager, schemas.Secrets, schemas.Memory, schemas.Operator}, both...)},
+		{"write a pool's record", "weft.v1.evt.acme.demo.pool.base", false, append(append([]string{schemas.Operator}, both...), services...)},
+		{"write a claim's record", "weft.v1.evt.acme.demo.claim.c1", false, append(append([]string{schemas.Operator}, both...), services...)},
 		{"put on the queue", "weft.v1.queue.default.normal", false, append(append([]string{schemas.Operator}, both...), services...)},
 		{"write a dead letter", "weft.v1.dlq.acme.x", false, append(append([]string{schemas.Operator}, both...), services...)},
 		// other tenants and principals
@@ -60,6 +62,9 @@ func TestNegativePermissions(t *testing.T) {
 		// what an agent may not ask
 		{"change a definition", "weft.v1.req.acme.demo.bob.workspace-manager.agent-put", false, []string{"agent"}},
 		{"change a trigger", "weft.v1.req.acme.demo.bob.workspace-manager.trigger-put", false, []string{"agent"}},
+		{"change a pool", "weft.v1.req.acme.demo.bob.workspace-manager.pool-put", false, []string{"agent"}},
+		{"see the pools", "weft.v1.req.acme.demo.bob.workspace-manager.pool-list", false, []string{"agent"}},
+		{"change a shared pool", "weft.v1.int.operator.workspace-manager.pool-put", false, append(append([]string{schemas.WorkspaceManager}, both...), services...)},
 		{"delete the workspace", "weft.v1.req.acme.demo.bob.workspace-manager.workspace-delete", false, []string{"agent"}},
 		{"put a secret", "weft.v1.req.acme.demo.bob.secrets.put", false, []string{"agent"}},
 		{"grant itself a secret", "weft.v1.req.acme.demo.bob.secrets.grant", false, []string{"agent"}},

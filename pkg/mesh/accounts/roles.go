@@ -47,7 +47,7 @@ var replies = []string{"_INBOX.>", "_R_.>"}
 
 // owned lists the entities whose records a service alone writes.
 var owned = map[string][]string{
-	schemas.WorkspaceManager: {"tenant", "workspace", "agent", "template", "trigger", "task", "gather", "sandbox", "node"},
+	schemas.WorkspaceManager: {"tenant", "workspace", "agent", "template", "trigger", "task", "gather", "sandbox", "node", "pool", "claim"},
 	schemas.Filesystem:       {"head", "snapshot", "overlay", "artifact"},
 	schemas.Secrets:          {"secret", "grant", "lease"},
 	schemas.Memory:           {"memory"},

@@ -43,7 +43,8 @@ func Workspace(w *workspace.Workspace) error {
 
 func quota(q workspace.Quota) error {
 	for what, n := range map[string]int64{"max_pending": int64(q.MaxPending), "max_running": int64(q.MaxRunning),
-		"disk_bytes": q.DiskBytes, "sandboxes": int64(q.Sandboxes), "weight": int64(q.Weight)} {
+		"disk_bytes": q.DiskBytes, "sandboxes": int64(q.Sandboxes), "weight": int64(q.Weight),
+		"pool_members": int64(q.PoolMembers)} {
 		if n < 0 {
 			return fmt.Errorf(`field "quota.%s" must not be negative`, what)
 		}
