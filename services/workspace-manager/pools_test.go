@@ -246,7 +246,9 @@ func TestPoolStates(t *testing.T) {
 }
 
 func sorted(s []string) []string {
-	slices.SortFunc(s, func(a, b string) int { return strings.Compare(strings.ReplaceAll(a, "-", "~"), strings.ReplaceAll(b, "-", "~")) })
+	slices.SortFunc(s, func(a, b string) int {
+		return strings.Compare(strings.ReplaceAll(a, "-", "~"), strings.ReplaceAll(b, "-", "~"))
+	})
 	return s
 }
 
@@ -285,7 +287,9 @@ func TestPlacementPrefersAReadyMember(t *testing.T) {
 // TestClaimOfASandbox: who asks under the same name gets the same sandbox while it lives, on every replica and in
 // whatever order they come.
 func TestClaimOfASandbox(t *testing.T) {
-	slow := func(c *manager.Config) { c.NodeTimeout, c.ClaimLease, c.Retention, c.RetentionEvery = time.Minute, time.Minute, time.Nanosecond, 20*time.Millisecond }
+	slow := func(c *manager.Config) {
+		c.NodeTimeout, c.ClaimLease, c.Retention, c.RetentionEvery = time.Minute, time.Minute, time.Nanosecond, 20*time.Millisecond
+	}
 	b := newBed(t, slow)
 	b.run("m2", slow)
 	b.tenant("acme", workspace.Quota{Sandboxes: 4})
