@@ -178,7 +178,7 @@ func (f *fakeMesh) managerOps() []mesh.Endpoint {
 		definitionOps(f, "agent", func(a *workspace.Agent) (*string, *int) { return &a.Name, &a.Version }),
 		definitionOps(f, "template", func(t *workspace.Template) (*string, *int) { return &t.Name, &t.Version }),
 		definitionOps(f, "trigger", func(t *workspace.Trigger) (*string, *int) { return &t.Name, &t.Version }),
-		f.taskOps(), f.sandboxOps(),
+		f.taskOps(), f.sandboxOps(), f.poolOps(nil),
 	)
 	return append(eps, op(workspace.OpNodeList, func(mesh.Caller, workspace.List) (workspace.Page[workspace.NodeRecord], error) {
 		f.mu.Lock()
@@ -202,7 +202,7 @@ func (f *fakeMesh) operatorOps() []mesh.Endpoint {
 		})
 	}
 	shared := definitionOps(f, "template", func(t *workspace.Template) (*string, *int) { return &t.Name, &t.Version })
-	return append(shared, dlq(workspace.OpDLQRedrive), dlq(workspace.OpDLQDrop),
+	return append(append(shared, f.poolOps(&mesh.Caller{Tenant: workspace.SystemTenant, Workspace: schemas.NoWorkspace})...), dlq(workspace.OpDLQRedrive), dlq(workspace.OpDLQDrop),
 		op(workspace.OpDLQList, func(mesh.Caller, workspace.DLQList) (workspace.Page[workspace.DeadLetter], error) {
 			f.mu.Lock()
 			defer f.mu.Unlock()

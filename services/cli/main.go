@@ -135,7 +135,7 @@ Start a mesh on this machine with 'weft up', then in another terminal try
 	root.AddCommand(
 		a.runCommand(), a.taskCommand(), a.sandboxCommand(), a.applyCommand(),
 		a.eventsCommand(), a.traceCommand(), a.msgCommand(), a.artifactCommand(),
-		a.agentCommand(), a.templateCommand(), a.triggerCommand(), a.filesCommand(), a.snapshotCommand(), a.secretCommand(), a.memoryCommand(),
+		a.agentCommand(), a.templateCommand(), a.poolCommand(), a.triggerCommand(), a.filesCommand(), a.snapshotCommand(), a.secretCommand(), a.memoryCommand(),
 		a.upCommand(), a.contextCommand(), a.tenantCommand(), a.workspaceCommand(), a.nodeCommand(), a.dlqCommand(), a.checkCommand(), a.versionCommand(),
 	)
 	for _, x := range extra {

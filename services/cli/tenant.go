@@ -22,6 +22,7 @@ func (a *app) tenantCommand() *cobra.Command {
 			return a.tenantCreate(c.Context(), workspace.Tenant{Name: args[0], Quota: quota})
 		}}
 	quotaFlags(create, &quota)
+	create.Flags().IntVar(&quota.PoolMembers, "max-pool-members", 0, "members of its warm pools on each node, the sum of their maxima (default 16)")
 	create.Flags().IntVar(&quota.Weight, "weight", 0, "share of turns beside other tenants (default 1)")
 	list := &cobra.Command{Use: "list", Short: "List the tenants", Args: exactly(),
 		RunE: func(c *cobra.Command, _ []string) error { return a.tenantList(c.Context()) }}
