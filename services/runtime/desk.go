@@ -19,28 +19,28 @@ type desk struct {
 	s      *Service
 	box    *sandbox.Sandbox
 	run    *workspace.RunSpec
-	env    []string
+	life   *life
+	words  *lastWords
 	served *mesh.Served
 
-	mu     sync.Mutex
-	procs  map[string]*supervisor.Process // those of Exec that run
-	active int                            // operations under way
-	last   time.Time                      // when the last one ended
+	mu    sync.Mutex
+	env   []string                       // of what is started; see environ
+	procs map[string]*supervisor.Process // those of Exec that run
 }
 
 // operationTimeout bounds the operations that are no streams.
 const operationTimeout = 10 * time.Second
 
 // openDesk begins to serve.
-func (s *Service) openDesk(box *sandbox.Sandbox, run *workspace.RunSpec, env []string) (*desk, error) {
-	d := &desk{s: s, box: box, run: run, env: env, procs: map[string]*supervisor.Process{}, last: s.cfg.Clock()}
+func (s *Service) openDesk(box *sandbox.Sandbox, run *workspace.RunSpec, env []string, life *life, words *lastWords) (*desk, error) {
+	d := &desk{s: s, box: box, run: run, env: env, life: life, words: words, procs: map[string]*supervisor.Process{}}
 	if s.cfg.Mesh == nil {
 		return d, nil
 	}
 	c, spec := s.cfg.Mesh, box.Spec()
 	var err error
-	d.served, err = c.ServeSandbox(spec.Tenant, spec.Workspace, spec.ID,
-		slices.Concat(d.processOperations(c), d.fileOperations(c), d.inspectOperations())...)
+	d.served, err = c.ServeSandbox(spec.Tenant, spec.Workspace, spec.ID, slices.Concat(d.inspectOperations(),
+		mesh.Guarded(life.mayUse, slices.Concat(d.processOperations(c), d.fileOperations(c))...))...)
 	return d, err
 }
 
@@ -51,26 +51,19 @@ func (d *desk) close() {
 }
 
 // use counts an operation as activity until it ends.
-func (d *desk) use() func() {
+func (d *desk) use() func() { return d.life.active.use() }
+
+// environ is the environment of what is started.
+func (d *desk) environ() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.active++
-	return func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.active--
-		d.last = d.s.cfg.Clock()
-	}
+	return d.env
 }
 
-// idleFor is how long nobody has used the sandbox.
-func (d *desk) idleFor(now time.Time) time.Duration {
+func (d *desk) setEnviron(env []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.active > 0 {
-		return 0
-	}
-	return now.Sub(d.last)
+	d.env = env
 }
 
 // failed says why an operation could not go on.

@@ -47,7 +47,7 @@ func (d *desk) Exec(ctx context.Context, _ mesh.Caller, req runtime.ExecRequest,
 	if err := s.Send(stream.Started, runtime.Process{ID: p.ID(), Argv: req.Argv, PID: p.PID(), Running: true}); err != nil {
 		return runtime.ExecResult{}, err
 	}
-	x := &execution{p: p, s: s}
+	x := &execution{p: p, s: s, words: d.words.begin(p.ID(), req.Argv)}
 	x.begin(alive, req.Stdin || req.PTY)
 	exit, err := x.output(alive)
 	x.end()
@@ -58,6 +58,7 @@ func (d *desk) Exec(ctx context.Context, _ mesh.Caller, req runtime.ExecRequest,
 	if exit.Code != 0 && out.Reason == reasonSignal && exit.Signal == "SIGKILL" && d.box.OutOfMemory() {
 		out.Reason = reasonOOM
 	}
+	x.words.end(*out)
 	return runtime.ExecResult{Process: p.ID(), Exit: *out, CPUMS: (exit.UserCPU + exit.SystemCPU).Milliseconds(), MaxRSS: exit.MaxRSS, Message: exit.Message}, nil
 }
 
@@ -101,7 +102,7 @@ func (d *desk) leave(p *supervisor.Process) {
 
 // process says what is to be run.
 func (d *desk) process(req runtime.ExecRequest) (supervisor.ProcessSpec, error) {
-	spec := supervisor.ProcessSpec{Argv: supervisor.Texts(req.Argv...), Env: supervisor.Texts(d.env...), Dir: supervisor.Text(workdir(d.run)),
+	spec := supervisor.ProcessSpec{Argv: supervisor.Texts(req.Argv...), Env: supervisor.Texts(d.environ()...), Dir: supervisor.Text(workdir(d.run)),
 		Identity: sandbox.Payload(), Stdin: req.Stdin, Timeout: time.Duration(req.TimeoutMS) * time.Millisecond, KillLeftovers: true}
 	if len(req.Argv) == 0 || req.TimeoutMS < 0 {
 		return spec, fault.New(fault.Invalid, `"argv" names a command, and "timeout_ms" is not negative`)
@@ -136,6 +137,7 @@ func execReason(r supervisor.Reason) string {
 type execution struct {
 	p       *supervisor.Process
 	s       *stream.Session
+	words   *tail
 	cancel  context.CancelFunc
 	helpers sync.WaitGroup
 }
@@ -206,6 +208,7 @@ func (x *execution) output(ctx context.Context) (supervisor.Exit, error) {
 		if ev.Exit != nil {
 			return *ev.Exit, nil
 		}
+		x.words.add(ev.Stream, ev.Data)
 		if _, err := out[ev.Stream].Write(ev.Data); err != nil && !errors.Is(err, io.ErrClosedPipe) {
 			return supervisor.Exit{}, err
 		}

@@ -24,6 +24,9 @@ func (d *desk) Inspect(ctx context.Context, _ mesh.Caller, _ workspace.Empty) (r
 		return out, err
 	}
 	out.PIDs, out.Memory, out.CPUMS = u.PIDs, u.Memory, u.CPU.Milliseconds()
+	if d.life.show(&out, d.s.cfg.Clock()); out.Paused {
+		return out, nil // nobody in it would answer
+	}
 	list, err := d.box.Supervisor().List(ctx)
 	if err != nil {
 		return out, err

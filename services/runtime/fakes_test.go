@@ -36,6 +36,7 @@ type world struct {
 	wake      chan struct{}
 	down      bool // the manager does not answer
 	ended     []runtime.SandboxEnded
+	warned    []runtime.SandboxWarned
 	boxes     map[string]workspace.Sandbox
 	beats     []workspace.Heartbeat
 	overlays  map[string]*overlay
@@ -231,6 +232,13 @@ func (w *world) Heartbeat(_ context.Context, req workspace.Heartbeat) (workspace
 	defer w.mu.Unlock()
 	w.beats = append(w.beats, req)
 	return workspace.HeartbeatReply{}, w.unavailable()
+}
+
+func (w *world) SandboxWarned(_ context.Context, req runtime.SandboxWarned) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.warned = append(w.warned, req)
+	return nil
 }
 
 func (w *world) SandboxEnded(_ context.Context, req runtime.SandboxEnded) error {

@@ -17,27 +17,57 @@ type gate struct {
 	s      *Service
 	h      *hold
 	logins chan struct{} // one for each connection to the mesh
-	vault  *door         // nil where nothing is behind it
+
+	mu    sync.Mutex
+	vault *door // nil where nothing is behind it
 }
 
 // openGate serves what leaves box. session is nil where no credential was issued.
 func (s *Service) openGate(box *sandbox.Sandbox, h *hold, session *VaultSession) (*gate, error) {
 	g := &gate{s: s, h: h, logins: make(chan struct{}, maxLogins)}
-	if session != nil && s.cfg.Vault != nil && session.Issued.VaultToken != "" {
-		handler, err := s.cfg.Vault(*session)
-		if err != nil {
+	if session != nil {
+		if err := g.admit(*session); err != nil {
 			return nil, err
 		}
-		g.vault = openDoor(handler)
 	}
 	box.Supervisor().SetForwardHandler(g.serve)
 	return g, nil
 }
 
+// admit lets the sandbox reach Vault with the token of session, in place of one that it had before:
+// connections with that one end.
+func (g *gate) admit(session VaultSession) error {
+	var d *door
+	if g.s.cfg.Vault != nil && session.Issued.VaultToken != "" {
+		handler, err := g.s.cfg.Vault(session)
+		if err != nil {
+			return err
+		}
+		d = openDoor(handler)
+	}
+	g.mu.Lock()
+	old := g.vault
+	g.vault = d
+	g.mu.Unlock()
+	if old != nil {
+		old.close()
+	}
+	return nil
+}
+
+func (g *gate) toVault() *door {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.vault
+}
+
 // close ends what the gate serves. Connections end with the sandbox.
 func (g *gate) close() {
-	if g != nil && g.vault != nil {
-		g.vault.close()
+	if g == nil {
+		return
+	}
+	if d := g.toVault(); d != nil {
+		d.close()
 	}
 }
 
@@ -54,8 +84,10 @@ func (g *gate) serve(ctx context.Context, name string, conn net.Conn) {
 			return
 		}
 		g.toMesh(ctx, conn)
-	case name == "vault" && g.vault != nil:
-		g.vault.pass(ctx, conn)
+	case name == "vault":
+		if d := g.toVault(); d != nil {
+			d.pass(ctx, g.h.active.conn(conn))
+		}
 	}
 }
 
@@ -70,7 +102,7 @@ func (g *gate) toMesh(ctx context.Context, conn net.Conn) {
 		g.s.log.Warn("the mesh can't be reached for a sandbox", "sandbox", g.h.sandbox, "error", err)
 		return
 	}
-	if err := proxyLogin(ctx, conn, server, g.h.login); errors.Is(err, errProtocol) {
+	if err := proxyUsed(ctx, conn, server, g.h.login, g.h.active); errors.Is(err, errProtocol) {
 		g.s.log.Warn("a sandbox's connection to the mesh was ended", "sandbox", g.h.sandbox, "error", err)
 	}
 }

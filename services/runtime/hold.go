@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"strings"
 	"sync"
 	"time"
@@ -23,15 +24,17 @@ type hold struct {
 	sandbox string
 	stop    chan struct{} // closed when it is to be ended and reported
 	lost    chan struct{} // closed when it is no longer ours: ended, nothing reported
+	active  *activity     // when it was last used
 
 	mu       sync.Mutex
 	claimed  bool // the manager has given it to us; before, a renewal would be told that it is not ours
 	deadline time.Time
 	box      *sandbox.Sandbox  // nil until there is one
 	leases   *secrets.LeaseRef // what is to be renewed; nil where nothing was issued
-	frozen   bool
-	settling bool // the outcome is being reported; the answer to that says whose the claim is
-	over     bool // the claim ended; no verdict matters any more
+	frozen   bool              // because the claim could not be renewed
+	paused   bool              // because somebody wants it so; what is frozen or paused stands still
+	settling bool              // the outcome is being reported; the answer to that says whose the claim is
+	over     bool              // the claim ended; no verdict matters any more
 	stopping bool
 	reason   string
 	user     nkeys.KeyPair
@@ -49,7 +52,7 @@ func newHold(item workspace.QueueItem, box string, deadline time.Time) (*hold, e
 	if err != nil {
 		return nil, err
 	}
-	return &hold{item: item, sandbox: box, deadline: deadline, user: kp, userKey: pub, stop: make(chan struct{}), lost: make(chan struct{})}, nil
+	return &hold{item: item, sandbox: box, deadline: deadline, user: kp, userKey: pub, active: &activity{}, stop: make(chan struct{}), lost: make(chan struct{})}, nil
 }
 
 // setBox says which sandbox is to be frozen and thawed. One that comes after the claim ran out is
@@ -58,7 +61,7 @@ func (h *hold) setBox(ctx context.Context, b *sandbox.Sandbox) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.box = b
-	if h.frozen {
+	if h.frozen || h.paused {
 		return b.Pause(ctx)
 	}
 	// One that an earlier process has frozen stays so until the claim is known to be ours.
@@ -140,13 +143,53 @@ func (h *hold) thaw(ctx context.Context) error {
 	if !h.frozen {
 		return nil
 	}
-	if h.box != nil {
+	if h.box != nil && !h.paused {
 		if err := h.box.Resume(ctx); err != nil {
 			return err // still frozen; the next renewal tries again
 		}
 	}
 	h.frozen = false
 	return nil
+}
+
+// pause stops the sandbox until somebody resumes it, whatever renewals say.
+func (h *hold) pause(ctx context.Context) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.paused {
+		return nil
+	}
+	if err := h.box.Pause(ctx); err != nil {
+		if !h.frozen {
+			err = errors.Join(err, h.box.Resume(context.WithoutCancel(ctx))) // not half of it
+		}
+		return err
+	}
+	h.paused = true
+	return nil
+}
+
+// resume ends a pause. A sandbox whose claim could not be renewed stays frozen for that.
+func (h *hold) resume(ctx context.Context) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.paused {
+		return nil
+	}
+	if !h.frozen {
+		if err := h.box.Resume(ctx); err != nil {
+			return err
+		}
+	}
+	h.paused = false
+	return nil
+}
+
+// still reports whether its processes can't run now.
+func (h *hold) still() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.frozen || h.paused
 }
 
 // settle says that the outcome is being reported from now on.

@@ -21,6 +21,9 @@ type boxEntry struct {
 	StartedAt time.Time         `json:"started_at"`
 	Exit      *workspace.Exit   `json:"exit,omitempty"` // it has ended
 	Fault     *workspace.Fault  `json:"fault,omitempty"`
+	Life      lifeEntry         `json:"life"`
+	// LastOutput is what its processes wrote last, once it is to end.
+	LastOutput []workspace.LastOutput `json:"last_output,omitempty"`
 }
 
 // interactive is a sandbox that stands alone: people and programs run commands in it until its time is
@@ -32,8 +35,14 @@ type interactive struct {
 	box  *sandbox.Sandbox
 	gate *gate
 	desk *desk
-	kill chan string   // why it is to be ended
-	done chan struct{} // closed when nothing of it is left, or this process ends
+	life *life
+	// words are what it said last; nil before it could be reached.
+	words *lastWords
+	oom   oomWatch
+	kill  chan death
+	asks  chan asked
+	news  chan struct{} // told when the manager is to hear of a warning
+	done  chan struct{} // closed when nothing of it is left, or this process ends
 }
 
 // SandboxCreate makes an interactive sandbox and returns when commands can be run in it. Asked again
@@ -60,7 +69,8 @@ func (s *Service) SandboxCreate(ctx, run context.Context, req runtime.SandboxCre
 	if err := s.enter(h); err != nil {
 		return err
 	}
-	i := s.interactive(h, boxEntry{Sandbox: b, StartedAt: s.cfg.Clock().UTC()})
+	now := s.cfg.Clock().UTC()
+	i := s.interactive(h, boxEntry{Sandbox: b, StartedAt: now}, newLife(b, h.active, now))
 	if err := i.open(ctx); err != nil {
 		s.log.Warn("a sandbox could not be made", "sandbox", b.ID, "error", err)
 		i.undo(context.WithoutCancel(ctx))
@@ -70,9 +80,9 @@ func (s *Service) SandboxCreate(ctx, run context.Context, req runtime.SandboxCre
 	return nil
 }
 
-func (s *Service) interactive(h *hold, e boxEntry) *interactive {
+func (s *Service) interactive(h *hold, e boxEntry, l *life) *interactive {
 	h.confirm(h.deadline, "", s.cfg.Clock()) // its record names this node
-	return &interactive{s: s, h: h, e: e, kill: make(chan string, 1), done: make(chan struct{})}
+	return &interactive{s: s, h: h, e: e, life: l, kill: make(chan death, 1), asks: make(chan asked), news: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
 // place describes what it runs in.
@@ -128,7 +138,8 @@ func (i *interactive) reach(ctx context.Context, pl *place, k kept) (err error) 
 	if err != nil {
 		return err
 	}
-	if i.desk, err = i.s.openDesk(i.box, &i.e.Sandbox.Run, env); err != nil {
+	i.words = newLastWords(i.s.cfg.Scrub, k.Issued.Scrub)
+	if i.desk, err = i.s.openDesk(i.box, &i.e.Sandbox.Run, env, i.life, i.words); err != nil {
 		return err
 	}
 	i.s.mu.Lock()
@@ -137,7 +148,10 @@ func (i *interactive) reach(ctx context.Context, pl *place, k kept) (err error) 
 	return nil
 }
 
-func (i *interactive) journal() error { return i.s.boxes.Write(i.e.Sandbox.ID, i.e) }
+func (i *interactive) journal() error {
+	i.e.Life = i.life.entry(i.s.cfg.Clock())
+	return i.s.boxes.Write(i.e.Sandbox.ID, i.e)
+}
 
 // resumeBox takes up a sandbox that an earlier process had.
 func (s *Service) resumeBox(ctx context.Context, id string, e boxEntry, deadline time.Time) error {
@@ -146,10 +160,11 @@ func (s *Service) resumeBox(ctx context.Context, id string, e boxEntry, deadline
 	if err != nil {
 		return err
 	}
+	h.paused = e.Life.PausedAt != nil
 	if err := s.enter(h); err != nil {
 		return err
 	}
-	i := s.interactive(h, e)
+	i := s.interactive(h, e, lifeOf(e, h.active, s.cfg.Clock()))
 	box, found := s.node.Get(id)
 	if found {
 		i.box = box
@@ -165,6 +180,7 @@ func (s *Service) resumeBox(ctx context.Context, id string, e boxEntry, deadline
 			}
 			s.log.Warn("a sandbox can't be taken up again", "sandbox", id, "error", err)
 		}
+		i.e.Exit = &workspace.Exit{Code: -1, Reason: workspace.ReasonNodeLost}
 		i.e.Fault = &workspace.Fault{Code: string(fault.Unavailable), Message: "the sandbox ended while its node was away"}
 	}
 	s.work.Go(func() { i.end(ctx); close(i.done) })
@@ -177,72 +193,6 @@ func (i *interactive) takeUp(ctx context.Context) error {
 		return err
 	}
 	return i.reach(ctx, i.place(), k)
-}
-
-// live watches over the sandbox until it ends, or ctx does: then it goes on without us.
-func (i *interactive) live(ctx context.Context) {
-	defer close(i.done)
-	defer i.close()
-	run := i.e.Sandbox.Run
-	now := i.s.cfg.Clock()
-	ttl := time.NewTimer(limit(run.TTLMS, 24*time.Hour) - now.Sub(i.e.StartedAt))
-	defer ttl.Stop()
-	idle := limit(run.IdleMS, 24*time.Hour)
-	look := time.NewTicker(max(min(idle/8, time.Second), time.Millisecond))
-	defer look.Stop()
-	for {
-		reason := ""
-		select {
-		case <-ctx.Done():
-			return
-		case <-i.h.lost:
-			i.abandon(ctx)
-			return
-		case <-i.h.stop:
-			reason = reasonCancelled
-		case <-i.box.Gone():
-			i.gone()
-		case <-ttl.C:
-			reason = reasonTimeout
-		case reason = <-i.kill:
-		case <-look.C:
-			if i.desk.idleFor(i.s.cfg.Clock()) < idle {
-				continue
-			}
-			reason = reasonIdle
-		}
-		if reason != "" {
-			i.tell(ctx)
-			i.e.Exit = &workspace.Exit{Code: 137, Signal: "SIGKILL", Reason: reason}
-		}
-		i.end(ctx)
-		return
-	}
-}
-
-func limit(ms int64, otherwise time.Duration) time.Duration {
-	if ms <= 0 {
-		return otherwise
-	}
-	return time.Duration(ms) * time.Millisecond
-}
-
-// gone notes how the sandbox died by itself.
-func (i *interactive) gone() {
-	if i.box.OutOfMemory() {
-		i.e.Exit = &workspace.Exit{Code: 137, Signal: "SIGKILL", Reason: reasonOOM}
-		return
-	}
-	i.e.Fault = &workspace.Fault{Code: string(fault.Unavailable), Message: "the sandbox ended by itself"}
-}
-
-// tell lets what runs in it end in its own way, for a moment.
-func (i *interactive) tell(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 2*i.s.cfg.timing.grace)
-	defer cancel()
-	ctx, stop := until(ctx, i.box.Gone(), errGone)
-	defer stop()
-	_ = i.box.Supervisor().KillAll(ctx, i.s.cfg.timing.grace) // what it leaves is killed next
 }
 
 // close ends what is served of it.
@@ -278,7 +228,8 @@ func (i *interactive) end(ctx context.Context) {
 		if i.e.Exit != nil {
 			exit = *i.e.Exit
 		}
-		return i.s.cfg.Manager.SandboxEnded(ctx, runtime.SandboxEnded{Tenant: i.h.item.Tenant, Workspace: i.h.item.Workspace, ID: i.h.sandbox, Exit: exit, Fault: i.e.Fault})
+		return i.s.cfg.Manager.SandboxEnded(ctx, runtime.SandboxEnded{Tenant: i.h.item.Tenant, Workspace: i.h.item.Workspace, ID: i.h.sandbox, Exit: exit, Fault: i.e.Fault,
+			LastOutput: i.e.LastOutput})
 	})
 	i.remove(ctx, a)
 }
@@ -355,7 +306,7 @@ func (s *Service) SandboxKill(ctx context.Context, req runtime.SandboxKill) erro
 		req.Reason = reasonCancelled
 	}
 	select {
-	case i.kill <- req.Reason:
+	case i.kill <- death{reason: req.Reason, by: req.By}:
 	default: // it is being ended
 	}
 	select {

@@ -48,6 +48,11 @@ var errProtocol = errors.New("not the NATS protocol")
 // proxyLogin completes the login that client begins on server, and carries both directions until
 // either side ends or ctx is done. It closes both.
 func proxyLogin(ctx context.Context, client, server net.Conn, as func() (login, error)) error {
+	return proxyUsed(ctx, client, server, as, &activity{})
+}
+
+// proxyUsed does the same, and counts what is carried as use.
+func proxyUsed(ctx context.Context, client, server net.Conn, as func() (login, error), use *activity) error {
 	var once sync.Once
 	shut := func() { once.Do(func() { _ = client.Close(); _ = server.Close() }) }
 	defer shut()
@@ -66,9 +71,9 @@ func proxyLogin(ctx context.Context, client, server net.Conn, as func() (login, 
 	done := make(chan error, 1)
 	go func() {
 		defer shut()
-		done <- carry(server, fromClient, clientVerb)
+		done <- carry(server, fromClient, use.verbs(clientVerb))
 	}()
-	err := carry(client, fromServer, serverVerb)
+	err := carry(client, fromServer, use.verbs(serverVerb))
 	shut()
 	return errors.Join(err, <-done)
 }

@@ -74,6 +74,10 @@ func (m meshManager) SandboxEnded(ctx context.Context, req runtime.SandboxEnded)
 	return tell(ctx, m.c, schemas.WorkspaceManager, workspace.OpSandboxEnded, req)
 }
 
+func (m meshManager) SandboxWarned(ctx context.Context, req runtime.SandboxWarned) error {
+	return tell(ctx, m.c, schemas.WorkspaceManager, workspace.OpSandboxWarned, req)
+}
+
 type meshFiles struct{ c *mesh.Conn }
 
 func (m meshFiles) Prepare(ctx context.Context, req filesystem.Prepare) (filesystem.Prepared, error) {

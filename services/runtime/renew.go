@@ -154,12 +154,12 @@ func (s *Service) renewLeases(ctx context.Context) {
 	}
 }
 
-// leased lists the sandboxes with leases. Frozen ones are left out: a paused machine holds no leases.
+// leased lists the sandboxes with leases. Those that stand still are left out: a paused machine holds no leases.
 func (s *Service) leased() []secrets.LeaseRef {
 	var refs []secrets.LeaseRef
 	for _, h := range s.held() {
 		h.mu.Lock()
-		if h.leases != nil && !h.frozen && !h.over {
+		if h.leases != nil && !h.frozen && !h.paused && !h.over {
 			refs = append(refs, *h.leases)
 		}
 		h.mu.Unlock()

@@ -14,7 +14,8 @@ import (
 // Deadlines of the operations on the node plane. The manager waits a little longer for each.
 const (
 	createTimeout = 55 * time.Second
-	killTimeout   = 14 * time.Second
+	killTimeout   = 55 * time.Second // grace, merge and report
+	lifeTimeout   = 20 * time.Second
 )
 
 // serve answers what services ask of this node, until stop. run lasts as long as the service.
@@ -35,6 +36,9 @@ func (s *Service) serve(run context.Context) (stop func(), err error) {
 			}
 			return workspace.Empty{}, s.SandboxKill(ctx, req)
 		}),
+		ofManager(runtime.OpSandboxExtend, s.SandboxExtend),
+		ofManager(runtime.OpSandboxPause, s.SandboxPause),
+		ofManager(runtime.OpSandboxResume, s.SandboxResume),
 		mesh.Op(runtime.OpDrain, operationTimeout, func(ctx context.Context, by mesh.Caller, req runtime.Drain) (workspace.Empty, error) {
 			if err := managerOnly(by); err != nil {
 				return workspace.Empty{}, err
@@ -53,6 +57,16 @@ func (s *Service) serve(run context.Context) (stop func(), err error) {
 		return nil, err
 	}
 	return served.Stop, nil
+}
+
+// ofManager is an operation that only the manager may ask for, and that answers nothing.
+func ofManager[Req any](name string, do func(context.Context, Req) error) mesh.Endpoint {
+	return mesh.Op(name, lifeTimeout, func(ctx context.Context, by mesh.Caller, req Req) (workspace.Empty, error) {
+		if err := managerOnly(by); err != nil {
+			return workspace.Empty{}, err
+		}
+		return workspace.Empty{}, do(ctx, req)
+	})
 }
 
 // managerOnly refuses every other service: sandboxes and output belong to tenants that only the manager knows.
