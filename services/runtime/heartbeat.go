@@ -26,7 +26,10 @@ func (s *Service) heartbeatLoop(ctx context.Context) {
 func (s *Service) beat(ctx context.Context) {
 	ask, cancel := context.WithTimeout(ctx, s.cfg.timing.ask)
 	defer cancel()
-	if _, err := s.cfg.Manager.Heartbeat(ask, s.status()); err != nil && ctx.Err() == nil {
+	rep, err := s.cfg.Manager.Heartbeat(ask, s.status())
+	if err == nil {
+		s.warm.want(rep.Pools)
+	} else if ctx.Err() == nil {
 		s.log.Warn("no heartbeat", "error", err)
 	}
 }
@@ -37,6 +40,7 @@ func (s *Service) status() workspace.Heartbeat {
 		Node: s.cfg.Node, Incarnation: s.incarnation, NodeKey: s.keyPublic, Slots: s.cfg.Slots, Labels: s.cfg.Labels,
 		Images: s.engine.Archives(), Version: s.cfg.Version,
 	}
+	hb.Pools = s.warm.states()
 	hb.DiskFree, _ = sandbox.FreeDisk(s.cfg.DataDir)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -88,13 +88,21 @@ func (p *place) make(ctx context.Context) (*sandbox.Sandbox, kept, error) {
 	return p.box, k, p.furnish(ctx, prepared, k)
 }
 
-// create makes the sandbox.
+// create takes a sandbox from a warm pool, or makes one.
 func (p *place) create(ctx context.Context) (*sandbox.Sandbox, error) {
-	box, err := p.s.node.Create(ctx, p.spec)
-	if err != nil {
-		return nil, mine{err}
+	box := p.s.warm.claim(ctx, p.spec)
+	if box == nil {
+		var err error
+		if box, err = p.cold(ctx); err != nil {
+			return nil, mine{err}
+		}
 	}
 	return box, p.h.setBox(ctx, box)
+}
+
+func (p *place) cold(ctx context.Context) (*sandbox.Sandbox, error) {
+	defer p.s.warm.startCold()()
+	return p.s.node.Create(ctx, p.spec)
 }
 
 func (p *place) prepare(ctx context.Context) (filesystem.Prepared, error) {

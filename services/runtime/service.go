@@ -34,6 +34,7 @@ type Service struct {
 
 	engine *containerd.Engine
 	node   *sandbox.Node
+	warm   *poolkeeper
 
 	mu       sync.Mutex
 	holds    map[string]*hold // by sandbox
@@ -65,6 +66,7 @@ func New(cfg Config) (*Service, error) {
 	if s.boxes, err = journal.Open[boxEntry](filepath.Join(cfg.DataDir, "sandboxes")); err != nil {
 		return nil, err
 	}
+	s.warm = newPoolkeeper(s)
 	s.key, s.keyPublic, err = nodeKey(cfg.DataDir)
 	return s, err
 }
@@ -92,7 +94,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	defer stop()
 	s.beat(ctx) // the queue's consumers are made with the first one
-	for _, loop := range []func(context.Context){s.renewLoop, s.freezeLoop, s.leaseLoop, s.heartbeatLoop, s.sweepLoop, s.preload} {
+	for _, loop := range []func(context.Context){s.renewLoop, s.freezeLoop, s.leaseLoop, s.heartbeatLoop, s.sweepLoop, s.preload, s.warm.loop} {
 		loops.Go(func() { loop(ctx) })
 	}
 	s.ready.Store(true)
@@ -147,7 +149,11 @@ func (s *Service) resume(ctx context.Context) error {
 	if _, err := s.node.Adopt(ctx); err != nil {
 		return fmt.Errorf("find running sandboxes: %w", err)
 	}
+	s.warm.adopt(s.node.Members())
 	for _, b := range s.node.List() {
+		if _, _, waits := b.Blank(); waits {
+			continue
+		}
 		_, attempt := entries[b.ID()]
 		_, box := boxes[b.ID()]
 		if !attempt && !box {

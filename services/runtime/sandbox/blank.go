@@ -48,11 +48,23 @@ func shape(level, image string, i workspace.Isolation, r workspace.Resources) st
 // Fits reports whether a sandbox of this mold can become spec's.
 func (m Mold) Fits(spec Spec) bool {
 	m, err := m.resolve()
-	if err != nil {
+	if err != nil || spec.From != "" { // a layer of its own must be there from the start
 		return false
 	}
 	other, err := Mold{Level: spec.Level, Image: spec.Image, Isolation: spec.Isolation, Resources: spec.Resources}.resolve()
 	return err == nil && shape(m.Level, m.Image, m.Isolation, m.Resources) == shape(other.Level, other.Image, other.Isolation, other.Resources)
+}
+
+// Same reports whether two molds make the same for the same pool.
+func (m Mold) Same(o Mold) bool {
+	return m.Pool == o.Pool && shape(m.Level, m.Image, m.Isolation, m.Resources) == shape(o.Level, o.Image, o.Isolation, o.Resources)
+}
+
+// Like reports whether spec's image and level are the mold's, whatever else it needs.
+func (m Mold) Like(spec Spec) bool {
+	a, err := LevelByName(m.Level)
+	b, berr := LevelByName(spec.Level)
+	return err == nil && berr == nil && a.Name == b.Name && m.Image == spec.Image
 }
 
 // resolve fills in the defaults.

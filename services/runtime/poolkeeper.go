@@ -1,0 +1,227 @@
+package runtime
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weftmesh/weft/schemas/workspace"
+	"github.com/weftmesh/weft/services/runtime/sandbox"
+)
+
+// poolkeeper keeps the warm pools that the manager wants: it makes members, hands them over and replaces them.
+// Members take no slots, and survive the node's process as running sandboxes do.
+type poolkeeper struct {
+	s     *Service
+	awake chan struct{}
+
+	mu      sync.Mutex
+	pools   map[workspace.PoolRef]*pool
+	known   bool      // the manager has said what it wants
+	waiting []*member // found at the start; until then nobody knows whose they are
+	doomed  []*member // to be destroyed
+	making  int
+	cold    int
+	last    time.Time // when the last member was begun
+}
+
+func newPoolkeeper(s *Service) *poolkeeper {
+	return &poolkeeper{s: s, awake: make(chan struct{}, 1), pools: map[workspace.PoolRef]*pool{}}
+}
+
+// wake has the keeper look soon.
+func (k *poolkeeper) wake() {
+	select {
+	case k.awake <- struct{}{}:
+	default:
+	}
+}
+
+// adopt takes up the members that an earlier process made.
+func (k *poolkeeper) adopt(boxes []*sandbox.Sandbox) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, b := range boxes {
+		_, fingerprint, _ := b.Blank()
+		k.waiting = append(k.waiting, &member{box: b, made: k.s.cfg.Clock().Add(-b.Uptime()), fingerprint: fingerprint})
+	}
+	slices.SortFunc(k.waiting, func(a, b *member) int { return a.made.Compare(b.made) })
+}
+
+// want takes the manager's word on which pools there are to be. A pool that is not among them is emptied.
+func (k *poolkeeper) want(wanted []workspace.WantedPool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	before := k.pools
+	k.pools, k.known = map[workspace.PoolRef]*pool{}, true
+	for _, w := range wanted {
+		p := before[w.PoolRef]
+		if p == nil {
+			p = &pool{}
+		}
+		mold := moldOf(w)
+		if !mold.Same(p.mold) {
+			p.fingerprint, p.retryAt, p.pause, p.fault = "", time.Time{}, 0, nil
+		}
+		p.want, p.mold = w, mold
+		k.pools[w.PoolRef] = p
+		delete(before, w.PoolRef)
+	}
+	for _, p := range before {
+		k.doomed = append(k.doomed, p.members...)
+		p.members = nil
+	}
+	for _, m := range k.waiting {
+		mold, _, _ := m.box.Blank()
+		k.put(mold.Pool, m)
+	}
+	k.waiting = nil
+	k.wake()
+}
+
+// put adds a member to its pool, if that is still wanted. The lock is held.
+func (k *poolkeeper) put(ref workspace.PoolRef, m *member) {
+	if p := k.pools[ref]; p != nil {
+		p.members = append(p.members, m)
+	} else {
+		k.doomed = append(k.doomed, m)
+	}
+}
+
+// moldOf is what a wanted pool's members are made from.
+func moldOf(w workspace.WantedPool) sandbox.Mold {
+	return sandbox.Mold{Pool: w.PoolRef, Level: w.Run.Level, Image: w.Run.Image, Isolation: w.Run.Isolation, Resources: w.Run.Resources}
+}
+
+// states is what the manager is told of the pools, sorted.
+func (k *poolkeeper) states() []workspace.PoolState {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.s.cfg.Clock()
+	var out []workspace.PoolState
+	for _, p := range k.sorted() {
+		st := workspace.PoolState{PoolRef: p.want.PoolRef, Ready: len(p.members), Making: p.making, Target: p.target(now), Claims: p.claims, Misses: p.misses, Fault: p.fault}
+		if len(p.members) > 0 {
+			at := p.members[0].made.UTC()
+			st.Oldest = &at
+		}
+		out = append(out, st)
+	}
+	return out
+}
+
+// sorted lists the pools by their names. The lock is held.
+func (k *poolkeeper) sorted() []*pool {
+	return slices.SortedFunc(maps.Values(k.pools), func(a, b *pool) int {
+		x, y := a.want.PoolRef, b.want.PoolRef
+		return strings.Compare(x.Tenant+"/"+x.Workspace+"/"+x.Name, y.Tenant+"/"+y.Workspace+"/"+y.Name)
+	})
+}
+
+// loop looks after the pools until ctx ends.
+func (k *poolkeeper) loop(ctx context.Context) {
+	t := time.NewTicker(k.s.cfg.timing.heartbeat)
+	defer t.Stop()
+	for {
+		k.look(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.awake:
+		case <-t.C:
+		}
+	}
+}
+
+// look takes out what is not wanted any more, and begins to make what is missing.
+func (k *poolkeeper) look(ctx context.Context) {
+	k.compare(ctx)
+	closed, busy := k.closed(), overloaded()
+	now := k.s.cfg.Clock()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, p := range k.pools {
+		k.doomed = append(k.doomed, p.superfluous(now, (*member).dead)...)
+	}
+	for _, m := range k.doomed {
+		k.s.work.Go(func() { k.destroy(ctx, m) })
+	}
+	k.doomed = nil
+	state := machineState{closed: closed, busy: busy, cold: k.cold, making: k.making, sinceLast: now.Sub(k.last)}
+	for range state.mayBegin() {
+		p := neediest(k.sorted(), now)
+		if p == nil || ctx.Err() != nil {
+			return
+		}
+		p.making++
+		k.making++
+		k.last = now
+		mold := p.mold
+		k.s.work.Go(func() { k.make(ctx, mold) })
+	}
+}
+
+// compare finds out what members would be made of now, for the pools that have any: their image may have been replaced.
+func (k *poolkeeper) compare(ctx context.Context) {
+	k.mu.Lock()
+	var molds []sandbox.Mold
+	for _, p := range k.pools {
+		if len(p.members) > 0 {
+			molds = append(molds, p.mold)
+		}
+	}
+	k.mu.Unlock()
+	for _, mold := range molds {
+		fingerprint, err := k.s.node.Fingerprint(ctx, mold)
+		k.mu.Lock()
+		if p := k.pools[mold.Pool]; p != nil && p.mold.Same(mold) && err == nil {
+			p.fingerprint = fingerprint
+		}
+		k.mu.Unlock()
+	}
+}
+
+// make makes one member.
+func (k *poolkeeper) make(ctx context.Context, mold sandbox.Mold) {
+	box, err := k.s.node.CreateBlank(ctx, mold)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	defer k.wake()
+	k.making--
+	now := k.s.cfg.Clock()
+	p := k.pools[mold.Pool]
+	if p != nil {
+		p.making = max(0, p.making-1)
+	}
+	if err == nil {
+		_, fingerprint, _ := box.Blank()
+		k.put(mold.Pool, &member{box: box, made: now, fingerprint: fingerprint})
+	}
+	if p == nil || ctx.Err() != nil || !p.mold.Same(mold) {
+		return
+	}
+	if err == nil {
+		p.fault, p.pause, p.retryAt = nil, 0, time.Time{}
+		return
+	}
+	timing := k.s.cfg.timing
+	p.pause = min(max(2*p.pause, 20*timing.backoff), 12*timing.maxBackoff)
+	p.retryAt = now.Add(p.pause)
+	p.fault, _ = wire(err)
+	k.s.log.Warn("a warm sandbox can't be made", "pool", mold.Pool.Name, "tenant", mold.Pool.Tenant, "error", err, "again in", p.pause)
+}
+
+// destroy removes a member. One that somebody has claimed is left to them; what fails is tried again.
+func (k *poolkeeper) destroy(ctx context.Context, m *member) {
+	err := m.box.Destroy(ctx)
+	if err == nil || conflict(err) || ctx.Err() != nil {
+		return
+	}
+	k.s.log.Error("a warm sandbox can't be removed now", "sandbox", m.box.ID(), "error", err)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.doomed = append(k.doomed, m) // at the next look
+}
