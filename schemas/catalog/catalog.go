@@ -127,6 +127,9 @@ func managerOperations() []Operation {
 		req(s, workspace.OpSandboxGet, id{}, workspace.Sandbox{}, users, "one sandbox"),
 		req(s, workspace.OpSandboxList, lst{}, workspace.Page[workspace.Sandbox]{}, users, "the interactive sandboxes"),
 		req(s, workspace.OpSandboxKill, id{}, workspace.Sandbox{}, users, "ends a sandbox"),
+		req(s, workspace.OpSandboxExtend, workspace.SandboxExtend{}, workspace.Sandbox{}, users, "keeps a sandbox alive"),
+		req(s, workspace.OpSandboxPause, id{}, workspace.Sandbox{}, users, "freezes a sandbox where it is"),
+		req(s, workspace.OpSandboxResume, id{}, workspace.Sandbox{}, users, "lets a paused sandbox go on"),
 		req(s, workspace.OpNodeList, lst{}, workspace.Page[workspace.NodeRecord]{}, users, "the nodes"),
 		internal(s, workspace.OpTenantPut, workspace.TenantPut{}, workspace.Tenant{}, op, "creates or changes a tenant"),
 		internal(s, workspace.OpTenantList, lst{}, workspace.Page[workspace.Tenant]{}, op, "the tenants"),
@@ -150,6 +153,7 @@ func managerOperations() []Operation {
 		internal(s, workspace.OpHeartbeat, workspace.Heartbeat{}, workspace.HeartbeatReply{}, nodes, "a node lives, and has room"),
 		internal(s, workspace.OpAttempt, workspace.AttemptRequest{}, workspace.AttemptReply{}, []string{schemas.Filesystem, schemas.Secrets, schemas.Memory}, "who holds a task, for fencing"),
 		internal(s, workspace.OpSandboxEnded, runtime.SandboxEnded{}, no{}, nodes, "how an interactive sandbox ended"),
+		internal(s, workspace.OpSandboxWarned, runtime.SandboxWarned{}, no{}, nodes, "an interactive sandbox is about to be stopped, or no longer is"),
 	}
 }
 
@@ -222,6 +226,9 @@ func runtimeOperations() []Operation {
 	return []Operation{
 		nod(runtime.OpSandboxCreate, runtime.SandboxCreate{}, workspace.Empty{}, One, "makes an interactive sandbox"),
 		nod(runtime.OpSandboxKill, runtime.SandboxKill{}, workspace.Empty{}, One, "ends a sandbox"),
+		nod(runtime.OpSandboxExtend, runtime.SandboxExtend{}, workspace.Empty{}, One, "moves a sandbox's end"),
+		nod(runtime.OpSandboxPause, runtime.SandboxRef{}, workspace.Empty{}, One, "freezes a sandbox"),
+		nod(runtime.OpSandboxResume, runtime.SandboxRef{}, workspace.Empty{}, One, "thaws it"),
 		nod(runtime.OpOutput, workspace.OutputRequest{}, workspace.OutputChunk{}, Many, "an attempt's spooled output"),
 		nod(runtime.OpDrain, runtime.Drain{}, workspace.Empty{}, One, "take nothing new"),
 		sbx(runtime.OpExec, runtime.ExecRequest{}, runtime.ExecResult{}, Stream, "runs a process"),

@@ -101,7 +101,7 @@ func (v *view) endAll(ctx context.Context, ws string) error {
 		if r.Value.State == workspace.SandboxStopped {
 			continue
 		}
-		if err := v.s.killSandbox(ctx, r, "cancelled"); err != nil {
+		if err := v.s.killSandbox(ctx, r, workspace.ReasonCancelled, ""); err != nil {
 			return err
 		}
 		if _, err := v.s.stopped(ctx, r.Key, workspace.Exit{Code: 137, Reason: "cancelled"}, nil); err != nil {

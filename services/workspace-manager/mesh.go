@@ -14,7 +14,8 @@ import (
 // Deadlines of what the manager asks of others.
 const (
 	createTimeout = 60 * time.Second
-	killTimeout   = 15 * time.Second
+	killTimeout   = 60 * time.Second
+	lifeTimeout   = 25 * time.Second
 	purgeTimeout  = 60 * time.Second
 	outputSilence = 20 * time.Second
 )
@@ -41,6 +42,21 @@ func (m *meshNodes) CreateSandbox(ctx context.Context, node string, req runtime.
 // KillSandbox waits until the sandbox has ended.
 func (m *meshNodes) KillSandbox(ctx context.Context, node string, req runtime.SandboxKill) error {
 	return m.ask(ctx, node, runtime.OpSandboxKill, killTimeout, req)
+}
+
+// ExtendSandbox moves the end of a sandbox.
+func (m *meshNodes) ExtendSandbox(ctx context.Context, node string, req runtime.SandboxExtend) error {
+	return m.ask(ctx, node, runtime.OpSandboxExtend, lifeTimeout, req)
+}
+
+// PauseSandbox waits until nothing in it runs.
+func (m *meshNodes) PauseSandbox(ctx context.Context, node string, req runtime.SandboxRef) error {
+	return m.ask(ctx, node, runtime.OpSandboxPause, lifeTimeout, req)
+}
+
+// ResumeSandbox waits until it goes on.
+func (m *meshNodes) ResumeSandbox(ctx context.Context, node string, req runtime.SandboxRef) error {
+	return m.ask(ctx, node, runtime.OpSandboxResume, lifeTimeout, req)
 }
 
 // Output gives the spooled output of an attempt from the offsets on.

@@ -511,7 +511,7 @@ func TestInteractiveSandbox(t *testing.T) {
 	require.ErrorContains(t, err, "no node has room")
 	killed := must[workspace.Sandbox](b, b.user, "acme", "demo", workspace.OpSandboxKill, workspace.ID{ID: one.ID})
 	require.Equal(t, workspace.SandboxStopped, killed.State)
-	require.Equal(t, "cancelled", killed.Exit.Reason)
+	require.Equal(t, workspace.Exit{Code: 137, Signal: "SIGKILL", Reason: workspace.ReasonKilled, By: "ann"}, *killed.Exit)
 	must[workspace.Sandbox](b, b.user, "acme", "demo", workspace.OpSandboxKill, workspace.ID{ID: one.ID})
 
 	mu.Lock()

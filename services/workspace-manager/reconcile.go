@@ -118,14 +118,14 @@ func (s *Service) reconcileSandbox(ctx context.Context, r records.Record[workspa
 			return nil
 		}
 		exit = workspace.Exit{Code: -1, Reason: "start-failed"}
-		_ = s.killSandbox(ctx, r, exit.Reason)
+		_ = s.killSandbox(ctx, r, exit.Reason, "")
 	case now.Sub(since) < grace || (b.RunningAt != nil && now.Sub(*b.RunningAt) < grace):
 		return nil
 	case now.Sub(heard) > s.cfg.NodeTimeout+s.cfg.ClaimLease, !has && now.Sub(heard) < s.cfg.NodeTimeout:
 		exit = workspace.Exit{Code: -1, Reason: lifecycle.ReasonNodeLost}
-	case now.Sub(b.CreatedAt) > time.Duration(b.Run.TTLMS)*time.Millisecond+s.cfg.Overrun:
+	case now.Sub(expiry(b)) > time.Duration(b.Run.GraceMS)*time.Millisecond+s.cfg.Overrun:
 		exit = workspace.Exit{Code: 137, Reason: lifecycle.ReasonTimeout}
-		_ = s.killSandbox(ctx, r, exit.Reason)
+		_ = s.killSandbox(ctx, r, exit.Reason, "")
 	default:
 		return nil
 	}

@@ -11,14 +11,12 @@ import (
 	"github.com/weftmesh/weft/schemas/runtime"
 	"github.com/weftmesh/weft/schemas/workspace"
 	"github.com/weftmesh/weft/services/workspace-manager/internal/definition"
-	"github.com/weftmesh/weft/services/workspace-manager/internal/lifecycle"
 	"github.com/weftmesh/weft/services/workspace-manager/internal/submission"
 )
 
 // Lifetimes of interactive sandboxes.
 const (
 	defaultTTL  = time.Hour
-	maxTTL      = 24 * time.Hour
 	defaultIdle = 15 * time.Minute
 	// startTimeout is how long a sandbox may be creating before it counts as failed.
 	startTimeout = 2 * time.Minute
@@ -59,6 +57,8 @@ func (s *Service) SandboxCreate(ctx context.Context, by mesh.Caller, req workspa
 	}
 	b := workspace.Sandbox{ID: schemas.NewID(), Tenant: by.Tenant, Workspace: by.Workspace, Principal: run.Principal, Template: tpl, Claim: req.Claim,
 		Generation: 1, Node: node, NodeKey: s.nodes.key(node), Run: *run, State: workspace.SandboxCreating, CreatedAt: s.cfg.Now().UTC()}
+	expires := expiry(&b)
+	b.ExpiresAt = &expires
 	k := records.Key{Tenant: by.Tenant, Workspace: by.Workspace, ID: b.ID}
 	r, err := s.stores.sandboxes.Create(ctx, k, b.State, b)
 	if err != nil {
@@ -100,8 +100,8 @@ func (v *view) sandboxRun(ctx context.Context, by mesh.Caller, req workspace.San
 			return nil, "", invalid(err)
 		}
 	}
-	if req.TTLMS < 0 || req.TTLMS > maxTTL.Milliseconds() || req.IdleMS < 0 {
-		return nil, "", fault.New(fault.Invalid, `"ttl_ms" must be 0 to %d (24 hours) and "idle_ms" not negative`, maxTTL.Milliseconds())
+	if err := checkLife(req); err != nil {
+		return nil, "", err
 	}
 	t := workspace.Task{Workspace: by.Workspace, Submission: workspace.Submission{Agent: req.Agent, Template: req.Template, Env: req.Env, Level: req.Level}}
 	agent, tpl, err := v.definitions(ctx, &t)
@@ -117,9 +117,7 @@ func (v *view) sandboxRun(ctx context.Context, by mesh.Caller, req workspace.San
 	if req.Files != "" {
 		run.Files = req.Files
 	}
-	run.TTLMS, run.IdleMS = req.TTLMS, req.IdleMS
-	def(&run.TTLMS, defaultTTL.Milliseconds())
-	def(&run.IdleMS, defaultIdle.Milliseconds())
+	setLife(run, req)
 	return run, tpl.Name, nil
 }
 
@@ -168,16 +166,16 @@ func (s *Service) SandboxKill(ctx context.Context, by mesh.Caller, req workspace
 	if err != nil || r.Value.State == workspace.SandboxStopped {
 		return r.Value, err
 	}
-	if err := s.killSandbox(ctx, r, lifecycle.ReasonCancelled); err != nil {
+	if err := s.killSandbox(ctx, r, workspace.ReasonKilled, by.Principal); err != nil {
 		return r.Value, err
 	}
-	r, err = s.stopped(ctx, k, workspace.Exit{Code: 137, Signal: "SIGKILL", Reason: lifecycle.ReasonCancelled}, nil)
+	r, err = s.stopped(ctx, k, workspace.Exit{Code: 137, Signal: "SIGKILL", Reason: workspace.ReasonKilled, By: by.Principal}, nil)
 	return r.Value, err
 }
 
 // killSandbox has the node end it. A node that is lost needs no telling: it ends what it can't renew.
-func (s *Service) killSandbox(ctx context.Context, r records.Record[workspace.Sandbox], reason string) error {
-	err := s.calls.KillSandbox(ctx, r.Value.Node, runtime.SandboxKill{ID: r.ID, Reason: reason})
+func (s *Service) killSandbox(ctx context.Context, r records.Record[workspace.Sandbox], reason, by string) error {
+	err := s.calls.KillSandbox(ctx, r.Value.Node, runtime.SandboxKill{ID: r.ID, Reason: reason, By: by})
 	if err != nil && s.nodes.lost(r.Value.Node) {
 		return nil
 	}
@@ -201,18 +199,19 @@ func (s *Service) SandboxEnded(ctx context.Context, by mesh.Caller, req runtime.
 	if r.Value.Node != by.Principal {
 		return none, fault.New(fault.Conflict, "sandbox %s is not on node %s", req.ID, by.Principal)
 	}
-	_, err = s.stopped(ctx, k, req.Exit, req.Fault)
+	_, err = s.stopped(ctx, k, req.Exit, req.Fault, bounded(req.LastOutput)...)
 	return none, err
 }
 
-// stopped writes the end of a sandbox, once.
-func (s *Service) stopped(ctx context.Context, k records.Key, exit workspace.Exit, f *workspace.Fault) (records.Record[workspace.Sandbox], error) {
+// stopped writes the end of a sandbox, once, with what it said last.
+func (s *Service) stopped(ctx context.Context, k records.Key, exit workspace.Exit, f *workspace.Fault, said ...workspace.LastOutput) (records.Record[workspace.Sandbox], error) {
 	r, err := s.stores.sandboxes.Update(ctx, k, func(b *workspace.Sandbox) (string, error) {
 		if b.State == workspace.SandboxStopped {
 			return "", nil
 		}
 		now := s.cfg.Now().UTC()
-		b.State, b.Exit, b.Fault, b.StoppedAt = workspace.SandboxStopped, &exit, f, &now
+		b.State, b.Exit, b.Fault, b.StoppedAt, b.LastOutput = workspace.SandboxStopped, &exit, f, &now, said
+		b.Warning, b.PausedAt = nil, nil
 		return b.State, nil
 	})
 	if err == nil {

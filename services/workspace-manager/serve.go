@@ -11,7 +11,7 @@ import (
 // Deadlines of operations: most are a few reads and one write.
 const (
 	quick = 10 * time.Second
-	slow  = 75 * time.Second // making a sandbox
+	slow  = 75 * time.Second // making a sandbox, or ending one
 )
 
 // serve answers requests until stop.
@@ -48,7 +48,10 @@ func (s *Service) serve() (stop func(), err error) {
 		mesh.Op(workspace.OpSandboxCreate, slow, s.SandboxCreate),
 		mesh.Op(workspace.OpSandboxGet, quick, s.SandboxGet),
 		mesh.Op(workspace.OpSandboxList, quick, s.SandboxList),
-		mesh.Op(workspace.OpSandboxKill, 2*quick, s.SandboxKill),
+		mesh.Op(workspace.OpSandboxKill, slow, s.SandboxKill),
+		mesh.Op(workspace.OpSandboxExtend, 3*quick, s.SandboxExtend),
+		mesh.Op(workspace.OpSandboxPause, 3*quick, s.SandboxPause),
+		mesh.Op(workspace.OpSandboxResume, 3*quick, s.SandboxResume),
 		mesh.Op(workspace.OpNodeList, quick, s.NodeList),
 	)
 	if err != nil {
@@ -62,6 +65,7 @@ func (s *Service) serve() (stop func(), err error) {
 		mesh.Op(workspace.OpHeartbeat, quick, s.Heartbeat),
 		mesh.Op(workspace.OpAttempt, quick, s.Attempt),
 		mesh.Op(workspace.OpSandboxEnded, quick, s.SandboxEnded),
+		mesh.Op(workspace.OpSandboxWarned, quick, s.SandboxWarned),
 		mesh.Op(workspace.OpTenantPut, 3*quick, s.TenantPut),
 		mesh.Op(workspace.OpTenantList, quick, s.TenantList),
 		mesh.Op(workspace.OpTenantDelete, quick, s.TenantDelete),

@@ -28,6 +28,9 @@ type Minter interface {
 type nodeCalls interface {
 	CreateSandbox(ctx context.Context, node string, req runtime.SandboxCreate) error
 	KillSandbox(ctx context.Context, node string, req runtime.SandboxKill) error
+	ExtendSandbox(ctx context.Context, node string, req runtime.SandboxExtend) error
+	PauseSandbox(ctx context.Context, node string, req runtime.SandboxRef) error
+	ResumeSandbox(ctx context.Context, node string, req runtime.SandboxRef) error
 	Output(ctx context.Context, node string, req workspace.OutputRequest, each func(workspace.OutputChunk) error) error
 }
 

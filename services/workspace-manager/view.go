@@ -153,7 +153,7 @@ func (v *view) apply(d mesh.Delivery) {
 	case workspace.EntityGather:
 		note(v, st.gathers, d, v.gathers.put)
 	case workspace.EntitySandbox:
-		note(v, st.sandboxes, d, func(r records.Record[workspace.Sandbox]) { v.sandboxes.put(r); v.s.nodes.hold(r) })
+		note(v, st.sandboxes, d, func(r records.Record[workspace.Sandbox]) { v.sandboxes.put(withoutOutput(r)); v.s.nodes.hold(r) })
 	case workspace.EntityNode:
 		note(v, st.nodes, d, func(r records.Record[workspace.NodeRecord]) { v.nodes.put(r); v.s.nodes.record(r) })
 	}
