@@ -94,7 +94,7 @@ func (v *view) awaitSandbox(ctx context.Context, r *records.Record[workspace.San
 	for err == nil {
 		b := &r.Value
 		switch {
-		case b.State == workspace.SandboxRunning:
+		case b.State == workspace.SandboxRunning, b.State == workspace.SandboxPaused:
 			return *b, nil
 		case b.State == workspace.SandboxStopped && b.Fault != nil:
 			return *b, fault.New(fault.Code(b.Fault.Code), "%s", b.Fault.Message)
