@@ -195,7 +195,7 @@ func TestDelete(t *testing.T) {
 	for range 2 {
 		_, err := f.DeleteWorkspace(f.ctx, wire.DeleteWorkspace{Tenant: "acme", Workspace: "demo"})
 		require.NoError(t, err)
-		require.Empty(t, mountsIn(t, f.cfg.DataDir))
+		noMounts(t, f.cfg.DataDir)
 		require.Empty(t, f.files())
 		require.NoDirExists(t, filepath.Join(f.cfg.DataDir, "layers/acme/demo"))
 		require.NoDirExists(t, filepath.Join(f.cfg.DataDir, "artifacts/acme/demo"))

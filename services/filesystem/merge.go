@@ -129,7 +129,7 @@ func (s *Service) mergeOpen(ctx context.Context, sp *space, o owner, req wire.Me
 		return wire.Merged{}, err
 	}
 	failpoint.Hit(afterMerged)
-	return out, s.trees.Remove(req.Sandbox)
+	return out, s.trees.Drop(req.Sandbox)
 }
 
 // keep brings theirs into the head, unless an earlier try of this merge has.

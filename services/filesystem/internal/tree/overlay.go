@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,8 +48,9 @@ type Trees struct {
 	vol  *diskimage.Images
 	maps idmaps
 
-	mu     sync.Mutex
-	spaces map[string]*layers // by tenant/workspace
+	mu       sync.Mutex
+	spaces   map[string]*layers // by tenant/workspace
+	dropping sync.WaitGroup     // of Drop
 }
 
 // Open takes data, an absolute path without symlinks, into use. Overlays of an earlier process stay as they are.
@@ -73,22 +75,32 @@ func Open(data string) (*Trees, error) {
 	return t, t.clean()
 }
 
-// unfinished ends the name of an overlay's directory that is being made.
-const unfinished = ".tmp"
+// What ends the name of an overlay's directory that is being made, and of one that is being removed.
+const (
+	unfinished = ".tmp"
+	dropped    = ".gone"
+)
 
-// clean removes what an earlier process had only begun.
+// clean removes what an earlier process had only begun, or only begun to remove.
 func (t *Trees) clean() error {
 	entries, err := os.ReadDir(filepath.Join(t.data, "overlays"))
 	for _, e := range entries {
-		if filepath.Ext(e.Name()) == unfinished {
-			err = errors.Join(err, os.RemoveAll(filepath.Join(t.data, "overlays", e.Name())))
+		dir := filepath.Join(t.data, "overlays", e.Name())
+		switch filepath.Ext(e.Name()) {
+		case unfinished:
+			err = errors.Join(err, os.RemoveAll(dir))
+		case dropped:
+			err = errors.Join(err, removeDir(dir))
 		}
 	}
 	return err
 }
 
-// Close releases what this process holds. Overlays stay mounted.
-func (t *Trees) Close() { t.maps.close() }
+// Close waits for what is being removed, and releases what this process holds. Overlays stay mounted.
+func (t *Trees) Close() {
+	t.dropping.Wait()
+	t.maps.close()
+}
 
 func (t *Trees) dir(sandbox string) string { return filepath.Join(t.data, "overlays", sandbox) }
 
@@ -238,7 +250,33 @@ func (t *Trees) Remove(sandbox string) error {
 	if err := schemas.CheckID("sandbox", sandbox); err != nil {
 		return err
 	}
-	dir := t.dir(sandbox)
+	return removeDir(t.dir(sandbox))
+}
+
+// Drop is Remove for an overlay that nobody needs any more: it is gone at once, and its disk, which takes the kernel
+// some milliseconds, is given back behind the caller's back. A process that dies in between leaves the rest to the next Open.
+func (t *Trees) Drop(sandbox string) error {
+	if err := schemas.CheckID("sandbox", sandbox); err != nil {
+		return err
+	}
+	gone := t.dir(sandbox) + dropped
+	err := os.Rename(t.dir(sandbox), gone)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil: // an earlier one of that name is still being removed
+		return t.Remove(sandbox)
+	}
+	t.dropping.Go(func() {
+		if err := removeDir(gone); err != nil {
+			slog.Error("the rest of an overlay can't be removed now; the next start does it", "sandbox", sandbox, "error", err)
+		}
+	})
+	return nil
+}
+
+// removeDir removes an overlay's directory; none is no error.
+func removeDir(dir string) error {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -480,3 +480,33 @@ func BenchmarkPrepareAndRemove(b *testing.B) {
 		require.NoError(b, f.trees.Remove(o.Sandbox))
 	}
 }
+
+func TestDroppedOverlaysAreGoneAtOnceAndRemovedInTheEnd(t *testing.T) {
+	f := setup(t)
+	root := f.plant(sample)
+	o := f.prepare(root)
+	require.NoError(t, f.trees.Drop(o.Sandbox))
+	_, err := f.trees.Get(o.Sandbox)
+	require.ErrorIs(t, err, ErrNoOverlay)
+	require.NoDirExists(t, filepath.Join(f.data, "overlays", o.Sandbox))
+	require.NoError(t, f.trees.Drop(o.Sandbox), "again")
+	again, err := f.trees.Prepare(context.Background(), f.space, Overlay{Sandbox: o.Sandbox, DiskBytes: 8 << 20}, root)
+	require.NoError(t, err, "the name is free")
+	require.NoError(t, f.trees.Drop(again.Sandbox))
+
+	// Killed between the two steps: what is left is mounted, and the next process removes it.
+	o = f.prepare(root)
+	dir := f.trees.dir(o.Sandbox)
+	require.NoError(t, os.Rename(dir, dir+dropped))
+	next, err := Open(f.data)
+	require.NoError(t, err)
+	next.Close()
+	require.NoDirExists(t, dir+dropped)
+	f.trees.dropping.Wait()
+	left, err := os.ReadDir(filepath.Join(f.data, "overlays"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+	points, err := mounts.Below(filepath.Join(f.data, "overlays"))
+	require.NoError(t, err)
+	require.Empty(t, points)
+}
