@@ -176,6 +176,12 @@ func (c Config) engine() (containerd.Config, error) {
 		}
 		*path = found
 	}
+	// Level high is refused without them, and all else goes on.
+	if runsc, err := toolchain.Find("runsc"); err == nil {
+		if shim, err := toolchain.Find("containerd-shim-runsc-v1"); err == nil {
+			e.Runsc, e.RunscShim = runsc, shim
+		}
+	}
 	return e, nil
 }
 

@@ -32,7 +32,7 @@ func (n *Node) Adopt(ctx context.Context) ([]*Sandbox, error) {
 			err = errors.New("its socket or its range of ids is missing")
 		}
 		if err != nil {
-			n.log.Warn("a sandbox is not complete and will be removed", "sandbox", c.ID, "error", err)
+			n.log.Warn("a sandbox is not complete and will be removed", "sandbox", c.ID, "error", errors.Join(err, c.Err))
 			continue
 		}
 		if s.channel, err = n.server.Add(c.ID, supervisor.Owner{UID: s.ids.first(), GID: s.ids.first()}); err != nil {

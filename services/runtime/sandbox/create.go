@@ -42,10 +42,14 @@ func (n *Node) build(ctx context.Context, s *Sandbox) error {
 	if err != nil {
 		return err
 	}
+	runtime, err := n.runtimeOf(s.spec, level)
+	if err != nil {
+		return err
+	}
 	if err := n.hold(s); err != nil {
 		return err
 	}
-	if err := n.create(ctx, s, level); err != nil {
+	if err := n.create(ctx, s, level, runtime); err != nil {
 		return errors.Join(err, s.Destroy(context.WithoutCancel(ctx)))
 	}
 	return nil
@@ -57,7 +61,7 @@ func (n *Node) sandbox(spec Spec) *Sandbox {
 	return &Sandbox{body: b, spec: spec}
 }
 
-func (n *Node) create(ctx context.Context, s *Sandbox, level Level) error {
+func (n *Node) create(ctx context.Context, s *Sandbox, level Level, runtime string) error {
 	image, err := n.engine.Image(ctx, s.spec.Image)
 	if err != nil {
 		return err
@@ -81,7 +85,7 @@ func (n *Node) create(ctx context.Context, s *Sandbox, level Level) error {
 	}
 	launch := s.channel.Launch(n.cfg.Init, n.cfg.Forwards...).LimitPIDs(limits.PIDs).LimitMemory(limits.Memory)
 	s.init, err = n.engine.Create(ctx, containerd.Container{
-		ID: s.id, Image: image, Spec: n.oci(s, level, launch), Labels: labels,
+		ID: s.id, Image: image, Spec: n.oci(s, level, runtime, launch), Labels: labels, Runtime: runtime,
 		HostID: s.ids.first(), Size: rangeSize, Log: s.path("init.log"), OwnRoot: s.spec.Isolation.WritableRoot,
 	})
 	if err != nil {

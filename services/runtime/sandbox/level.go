@@ -18,6 +18,8 @@ import (
 // capability; process 1 puts its own seccomp filter on itself and so on all that it starts.
 type Level struct {
 	Name string
+	// Runtime of containerd that runs it, by name; empty is runc.
+	Runtime string
 	// Masked paths look empty inside, read-only ones can't be written.
 	Masked, ReadOnly []string
 	// Writable file systems in memory, with their sizes. All else of the root is read-only.
@@ -53,7 +55,7 @@ var Standard = Level{
 	Masked: []string{
 		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/keys",
 		"/proc/latency_stats", "/proc/modules", "/proc/sched_debug", "/proc/scsi", "/proc/slabinfo", "/proc/timer_list", "/proc/timer_stats",
-		"/proc/vmallocinfo", "/proc/config.gz", "/proc/cmdline", "/proc/partitions", "/proc/diskstats",
+		"/proc/vmallocinfo", "/proc/config.gz", "/proc/cmdline", "/proc/partitions", "/proc/diskstats", "/proc/pressure",
 		"/sys/firmware", "/sys/dev", "/sys/block", "/sys/devices/virtual/powercap", "/sys/devices/virtual/dmi", "/sys/class/dmi", "/sys/kernel", "/sys/module",
 		"/sys/fs",
 	},
@@ -103,8 +105,10 @@ func LevelByName(name string) (Level, error) {
 	switch name {
 	case "", Standard.Name:
 		return Standard, nil
+	case High.Name:
+		return High, nil
 	}
-	return Level{}, fault.New(fault.Unavailable, "this node has no security level %q; it has %q", name, Standard.Name)
+	return Level{}, fault.New(fault.Unavailable, "this node has no security level %q; it has %q and %q", name, Standard.Name, High.Name)
 }
 
 // Resolve fills in the defaults and refuses what no sandbox could live with.

@@ -45,7 +45,8 @@ func (m manager) Start(ctx context.Context, id string, opts shim.StartOpts) (shi
 	if err != nil {
 		return params, fmt.Errorf("listen for containerd: %w", err)
 	}
-	defer listener.Close() // the shim's own copy stays
+	listener.SetUnlinkOnClose(false) // the shim listens on
+	defer listener.Close()
 	err = remember(params.Address)
 	if err == nil {
 		var socket *os.File

@@ -48,9 +48,9 @@ func (e *Engine) Create(ctx context.Context, c Container) (proc.Process, error) 
 	}
 	ctx, cancel := call(ctx, taskTimeout)
 	defer cancel()
-	io := cio.NullIO
-	if c.Log != "" {
-		io = cio.LogFile(c.Log)
+	io, err := output(c.Runtime, c.Log)
+	if err != nil {
+		return proc.Process{}, diskFull(err)
 	}
 	task, err := cont.NewTask(ctx, io)
 	for try := 0; shimGone(err) && try < 5 && pause(ctx); try++ {

@@ -157,8 +157,7 @@ func (d *daemon) start() (proc.Process, error) {
 
 // environment is what the daemon and its shims see: no variable of ours that could hold a secret.
 func (d *daemon) environment() []string {
-	path := []string{filepath.Dir(d.cfg.Shim), filepath.Dir(d.cfg.Runc), "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
-	return []string{"PATH=" + strings.Join(path, ":"), "TMPDIR=" + filepath.Join(d.cfg.Dir, "tmp")}
+	return []string{"PATH=" + strings.Join(d.cfg.path(), ":"), "TMPDIR=" + filepath.Join(d.cfg.Dir, "tmp")}
 }
 
 func (d *daemon) writeConfiguration(path string) error {

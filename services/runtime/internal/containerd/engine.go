@@ -50,6 +50,8 @@ type Config struct {
 	Socket string
 	// Paths of the programs. Containerd is not needed with a Socket; Runc is always ours.
 	Containerd, Shim, Runc string
+	// Runsc and RunscShim are gVisor's; empty: there is none, and Runsc the runtime is refused.
+	Runsc, RunscShim string
 	// ImageDirs are where a template's archive may lie; nothing outside them is read.
 	ImageDirs []string
 	Log       *slog.Logger
@@ -92,6 +94,9 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	e := &Engine{cfg: cfg, socket: cfg.Socket, images: map[string]*imageFlight{}}
 	if err := e.check(); err != nil {
 		return nil, err
+	}
+	if err := e.writeRunscConfig(); err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "the options of gVisor can't be written to %s", cfg.RunDir)
 	}
 	if cfg.Socket == "" {
 		d, err := openDaemon(ctx, cfg)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -22,32 +23,47 @@ import (
 // What containerd itself no longer knows: states that runc keeps, and shims that serve nothing. They
 // are left when a daemon is killed between the start of a shim and the record of it.
 
+// tasks is the directory of a daemon's tasks, below its state and below its root.
+const tasks = "io.containerd.runtime.v2.task"
+
 func (e *Engine) runcRoot() string { return filepath.Join(e.cfg.RunDir, "runc") }
 
-// RuntimeStates lists the containers of which runc has a state, whether containerd knows them or not.
+// RuntimeStates lists the containers of which runc or runsc has a state, whether containerd knows them or not.
 func (e *Engine) RuntimeStates() ([]string, error) {
+	files, err := e.runscFiles()
+	if err != nil {
+		return nil, err
+	}
+	ids := slices.Collect(maps.Keys(files))
 	entries, err := os.ReadDir(filepath.Join(e.runcRoot(), Namespace))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return ids, nil
 	}
-	ids := make([]string, 0, len(entries))
 	for _, d := range entries {
 		ids = append(ids, d.Name())
 	}
 	return ids, err
 }
 
-// deleteState removes what runc still has of id after containerd has deleted it.
+// deleteState removes what a runtime still has of id after containerd has deleted it.
 func (e *Engine) deleteState(ctx context.Context, id string) error {
+	if err := e.deleteRunscState(ctx, id); err != nil {
+		return err
+	}
 	root := filepath.Join(e.runcRoot(), Namespace)
 	if _, err := os.Stat(filepath.Join(root, id)); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	out, err := exec.CommandContext(ctx, e.cfg.Runc, "--root", root, "delete", "--force", id).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("runc delete %s: %w: %s", id, err, clip(strings.TrimSpace(string(out))))
+	if out, err := program(ctx, e.cfg.Runc, "--root", root, "delete", "--force", id); err != nil {
+		return fmt.Errorf("runc delete %s: %w: %s", id, err, out)
 	}
 	return nil
+}
+
+// program runs one of the machine's and gives the beginning of what it prints.
+func program(ctx context.Context, path string, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, path, args...).CombinedOutput()
+	return clip(strings.TrimSpace(string(out))), err
 }
 
 // deleteBundle removes what a private daemon still has of a task that it has deleted: one whose deletion
@@ -56,7 +72,6 @@ func (e *Engine) deleteBundle(id string) error {
 	if e.cfg.Socket != "" {
 		return nil
 	}
-	const tasks = "io.containerd.runtime.v2.task"
 	for _, state := range []string{filepath.Join(e.cfg.RunDir, "state"), filepath.Join(e.cfg.Dir, "root")} {
 		dir := filepath.Join(state, tasks, Namespace, id)
 		if err := unix.Unmount(filepath.Join(dir, "rootfs"), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil &&
@@ -94,7 +109,8 @@ func (e *Engine) KillIdleShims(ctx context.Context) ([]int, error) {
 }
 
 // idleShims lists the shims of this daemon's socket that have no child: process 1 of a container is
-// a child of its shim.
+// a child of its shim, and so is gVisor's sentry. A shim of another runtime may keep its container in itself:
+// it is idle when the task that it was started for is gone.
 func (e *Engine) idleShims() ([]proc.Process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -102,6 +118,7 @@ func (e *Engine) idleShims() ([]proc.Process, error) {
 	}
 	var shims []proc.Process
 	parents := map[int]bool{}
+	own := []string{filepath.Base(e.cfg.Shim), shimOf(Runsc)}
 	for _, d := range entries {
 		pid, err := strconv.Atoi(d.Name())
 		if err != nil {
@@ -117,13 +134,30 @@ func (e *Engine) idleShims() ([]proc.Process, error) {
 			continue
 		}
 		args := strings.Split(string(line), "\x00")
-		at := slices.Index(args, "-address")
-		ours := filepath.Base(args[0]) == filepath.Base(e.cfg.Shim) && at >= 0 && at+1 < len(args) && args[at+1] == e.socket
-		if ours && !slices.Contains(args, "start") && !slices.Contains(args, "delete") {
+		name := filepath.Base(args[0])
+		ours := strings.HasPrefix(name, "containerd-shim-") && flagOf(args, "-address") == e.socket
+		if !ours || slices.Contains(args, "start") || slices.Contains(args, "delete") {
+			continue
+		}
+		if id := flagOf(args, "-id"); slices.Contains(own, name) || !e.hasBundle(id) {
 			shims = append(shims, p.Process)
 		}
 	}
 	return slices.DeleteFunc(shims, func(p proc.Process) bool { return parents[p.PID] }), nil
+}
+
+// flagOf is the value of a flag in a command line.
+func flagOf(args []string, name string) string {
+	if at := slices.Index(args, name); at >= 0 && at+1 < len(args) {
+		return args[at+1]
+	}
+	return ""
+}
+
+// hasBundle says whether a private daemon has a directory of task id.
+func (e *Engine) hasBundle(id string) bool {
+	_, err := os.Stat(filepath.Join(e.cfg.RunDir, "state", tasks, Namespace, id))
+	return err == nil
 }
 
 // removeStaleSockets deletes the socket files that shims left behind.

@@ -56,7 +56,7 @@ func (m *Machine) start() {
 		return
 	}
 	tools := map[string]string{}
-	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "runc"} {
+	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "runc", "runsc", "containerd-shim-runsc-v1"} {
 		if tools[name], m.missing = toolchain.Find(name); m.missing != nil {
 			return
 		}
@@ -83,6 +83,7 @@ func (m *Machine) make(tools map[string]string, images string) (err error) {
 	m.Config = containerd.Config{
 		Dir: filepath.Join(m.DataDir, "containerd"), RunDir: m.RunDir,
 		Containerd: tools["containerd"], Shim: tools["containerd-shim-runc-v2"], Runc: tools["runc"],
+		Runsc: tools["runsc"], RunscShim: tools["containerd-shim-runsc-v1"],
 		ImageDirs: []string{images}, Log: Log(),
 	}
 	return nil
