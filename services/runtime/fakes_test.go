@@ -39,9 +39,11 @@ type world struct {
 	warned    []runtime.SandboxWarned
 	boxes     map[string]workspace.Sandbox
 	beats     []workspace.Heartbeat
+	pools     []workspace.WantedPool
 	overlays  map[string]*overlay
 	leases    map[string]string // by sandbox: active, or why it was revoked
 	issued    int
+	renewed   map[string]int // by sandbox
 	values    secrets.Issued
 	key       nkeys.KeyPair
 	chunks    map[string][]Chunk
@@ -88,7 +90,7 @@ func newWorld(t testing.TB) *world {
 	kp, err := nkeys.CreateCurveKeys()
 	require.NoError(t, err)
 	return &world{t: t, dir: t.TempDir(), tasks: map[string]*task{}, wake: make(chan struct{}, 1), boxes: map[string]workspace.Sandbox{},
-		overlays: map[string]*overlay{}, leases: map[string]string{}, key: kp, chunks: map[string][]Chunk{}, lease: 10 * time.Second, denied: map[string]error{}}
+		overlays: map[string]*overlay{}, leases: map[string]string{}, renewed: map[string]int{}, key: kp, chunks: map[string][]Chunk{}, lease: 10 * time.Second, denied: map[string]error{}}
 }
 
 func (w *world) fail(op string) error { return w.denied[op] }
@@ -231,7 +233,7 @@ func (w *world) Heartbeat(_ context.Context, req workspace.Heartbeat) (workspace
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.beats = append(w.beats, req)
-	return workspace.HeartbeatReply{}, w.unavailable()
+	return workspace.HeartbeatReply{Pools: slices.Clone(w.pools)}, w.unavailable()
 }
 
 func (w *world) SandboxWarned(_ context.Context, req runtime.SandboxWarned) error {
@@ -313,15 +315,18 @@ func (v vault) Issue(_ context.Context, req secrets.IssueRequest) (secrets.Issue
 	if err := v.fail("issue"); err != nil {
 		return secrets.IssueReply{}, err
 	}
-	t := v.tasks[req.Task]
-	if t == nil || t.sandbox != req.Sandbox {
+	nodeKey := v.boxes[req.Sandbox].NodeKey
+	if t := v.tasks[req.Task]; t != nil && t.sandbox == req.Sandbox {
+		nodeKey = t.nodeKey
+	}
+	if nodeKey == "" {
 		return secrets.IssueReply{}, fault.New(fault.Denied, "it is not yours")
 	}
 	b, err := json.Marshal(v.values)
 	if err != nil {
 		return secrets.IssueReply{}, err
 	}
-	sealed, err := v.key.Seal(b, t.nodeKey)
+	sealed, err := v.key.Seal(b, nodeKey)
 	if err != nil {
 		return secrets.IssueReply{}, err
 	}
@@ -332,7 +337,16 @@ func (v vault) Issue(_ context.Context, req secrets.IssueRequest) (secrets.Issue
 }
 
 func (v vault) Renew(_ context.Context, req secrets.RenewRequest) (secrets.RenewReply, error) {
-	return secrets.RenewReply{Results: make([]secrets.RenewResult, len(req.Leases))}, nil
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	out := make([]secrets.RenewResult, len(req.Leases))
+	for i, l := range req.Leases {
+		v.renewed[l.Sandbox]++
+		if v.leases[l.Sandbox] == "expired" {
+			out[i].Code = string(fault.NotFound)
+		}
+	}
+	return secrets.RenewReply{Results: out}, nil
 }
 
 func (v vault) Revoke(_ context.Context, req secrets.RevokeRequest) (secrets.RevokeReply, error) {
