@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -47,6 +48,7 @@ type Node struct {
 	disks   *diskimage.Images // nil where there can be none: noDisks says why
 	noDisks error
 	shims   shims
+	opened  time.Time
 	log     *slog.Logger
 
 	mu        sync.Mutex
@@ -73,7 +75,7 @@ func Open(engine *containerd.Engine, cfg Config) (*Node, error) {
 		return nil, fault.New(fault.Unavailable, "no weft-init at %q; run `make build`, or name it in the configuration", cfg.Init)
 	}
 	n := &Node{cfg: cfg, owner: ownerOf(cfg.DataDir), engine: engine, log: cfg.Log, sandboxes: map[string]*Sandbox{}, bodies: map[string]bool{},
-		shims: shims{open: map[string]*shimGroup{}}}
+		opened: time.Now(), shims: shims{open: map[string]*shimGroup{}}}
 	var err error
 	if n.cgroups, err = cgroup.Open("/weft/" + n.owner); err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, "this machine's control groups can't be used")
