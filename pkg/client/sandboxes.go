@@ -29,6 +29,8 @@ func (c *Client) Sandboxes(ctx context.Context, limit int) ([]workspace.Sandbox,
 
 // KillSandbox ends a sandbox; one that has ended already stays as it is.
 func (c *Client) KillSandbox(ctx context.Context, id string) (workspace.Sandbox, error) {
+	ctx, cancel := atMost(ctx, killWait)
+	defer cancel()
 	return ask[workspace.Sandbox](ctx, c, schemas.WorkspaceManager, workspace.OpSandboxKill, workspace.ID{ID: id})
 }
 
@@ -67,7 +69,11 @@ func (c *Client) whyAway(ctx context.Context, id string, err error) error {
 	case e != nil || s.State == workspace.SandboxRunning:
 		return err
 	case s.State == workspace.SandboxStopped && s.Exit != nil:
-		return fault.New(fault.Unavailable, "sandbox %s has ended (%s); create another one", id, s.Exit.Reason)
+		why := s.Exit.Reason
+		if s.Exit.By != "" {
+			why += " by " + s.Exit.By
+		}
+		return fault.New(fault.Unavailable, "sandbox %s has ended (%s); create another one", id, why)
 	}
 	return fault.New(fault.Unavailable, "sandbox %s is %s", id, s.State)
 }

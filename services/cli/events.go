@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -77,6 +78,13 @@ func (a *app) eventLine(e client.Event, all bool) string {
 		who = e.Workspace + "/" + who
 	}
 	s := fmt.Sprintf("%s %6d  %-32s %-10s", e.Time.Local().Format("15:04:05.000"), e.Sequence, cell(who), cell(e.Event))
+	if e.Entity == workspace.EntitySandbox {
+		var b workspace.Sandbox
+		if json.Unmarshal(e.Value, &b) == nil {
+			s = strings.TrimRight(s+" "+cell(sandboxEvent(b, e.Event)), " ")
+		}
+		return s
+	}
 	if e.Entity != workspace.EntityTask {
 		return s
 	}

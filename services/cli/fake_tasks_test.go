@@ -375,10 +375,23 @@ func (f *fakeMesh) sandboxOps() []mesh.Endpoint {
 			}
 			return page(out), nil
 		}),
+		op(workspace.OpSandboxExtend, func(_ mesh.Caller, r workspace.SandboxExtend) (workspace.Sandbox, error) {
+			return f.alter(r.ID, func(s *workspace.Sandbox) {
+				at := time.Now().UTC().Add(time.Duration(r.TTLMS) * time.Millisecond)
+				s.ExpiresAt, s.Run.IdleMS, s.Warning = &at, r.IdleMS, &workspace.StopWarning{Reason: "idle", StopsAt: at}
+			})
+		}),
+		op(workspace.OpSandboxPause, func(_ mesh.Caller, r workspace.ID) (workspace.Sandbox, error) {
+			return f.alter(r.ID, func(s *workspace.Sandbox) { s.State = workspace.SandboxPaused })
+		}),
+		op(workspace.OpSandboxResume, func(_ mesh.Caller, r workspace.ID) (workspace.Sandbox, error) {
+			return f.alter(r.ID, func(s *workspace.Sandbox) { s.State = workspace.SandboxRunning })
+		}),
 		op(workspace.OpSandboxKill, func(_ mesh.Caller, r workspace.ID) (workspace.Sandbox, error) {
 			f.mu.Lock()
 			s, served := f.sandboxes[r.ID], f.served[r.ID]
-			s.State, s.Exit = "stopped", &workspace.Exit{Reason: "cancelled"}
+			s.State, s.Exit = "stopped", &workspace.Exit{Reason: "killed", By: "alice"}
+			s.LastOutput = []workspace.LastOutput{{Process: "p1", Argv: []string{"make"}, Stdout: "one\ntwo\n"}, {Stderr: "init\x1b[2J\n"}}
 			f.sandboxes[r.ID] = s
 			delete(f.served, r.ID)
 			f.mu.Unlock()
@@ -388,6 +401,18 @@ func (f *fakeMesh) sandboxOps() []mesh.Endpoint {
 			return s, nil
 		}),
 	}
+}
+
+func (f *fakeMesh) alter(id string, do func(*workspace.Sandbox)) (workspace.Sandbox, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s, ok := f.sandboxes[id]
+	if !ok {
+		return s, fault.New(fault.NotFound, "no sandbox %q", id)
+	}
+	do(&s)
+	f.sandboxes[id] = s
+	return s, nil
 }
 
 // execHere runs a command on this machine, with a real terminal if one is asked for.

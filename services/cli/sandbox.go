@@ -29,7 +29,8 @@ func (a *app) sandboxCommand() *cobra.Command {
 	kill := &cobra.Command{Use: "kill SANDBOX...", Short: "End sandboxes", Args: oneOrMore("SANDBOX"),
 		RunE: func(c *cobra.Command, args []string) error { return a.sandboxKill(c.Context(), args) }}
 	c := parent("sandbox", groupRun, "Interactive sandboxes: create, run commands, copy files, end",
-		a.sandboxCreateCommand(), list, get, inspect, a.execCommand(), a.shellCommand(), a.cpCommand(), kill)
+		a.sandboxCreateCommand(), list, get, inspect, a.execCommand(), a.shellCommand(), a.cpCommand(), kill,
+		a.keepAliveCommand(), a.pauseCommand(), a.resumeCommand())
 	c.Aliases = []string{"sbx"}
 	return c
 }
@@ -37,7 +38,7 @@ func (a *app) sandboxCommand() *cobra.Command {
 func (a *app) sandboxCreateCommand() *cobra.Command {
 	var r workspace.SandboxCreate
 	var env []string
-	var ttl, idle time.Duration
+	var ttl, idle, warn, grace time.Duration
 	c := &cobra.Command{Use: "create", Short: "Make a sandbox and print its id", Args: exactly(),
 		Example: "  id=$(weft sandbox create --template python)\n  weft sandbox exec $id -- python3 -V",
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -45,7 +46,7 @@ func (a *app) sandboxCreateCommand() *cobra.Command {
 			if r.Env, err = pairs("env", env); err != nil {
 				return err
 			}
-			r.TTLMS, r.IdleMS = ttl.Milliseconds(), idle.Milliseconds()
+			r.TTLMS, r.IdleMS, r.WarnMS, r.GraceMS = ttl.Milliseconds(), idle.Milliseconds(), warn.Milliseconds(), grace.Milliseconds()
 			return a.sandboxCreate(c.Context(), r)
 		}}
 	f := c.Flags()
@@ -55,7 +56,9 @@ func (a *app) sandboxCreateCommand() *cobra.Command {
 	f.StringArrayVarP(&env, "env", "e", nil, "`NAME=value` in its environment")
 	f.StringVar(&r.Files, "files", "", "the workspace's files in it: private (default), readonly, none")
 	f.DurationVar(&ttl, "ttl", 0, "it lives so long (default 1h)")
-	f.DurationVar(&idle, "idle", 0, "it ends after so long without a command (default 15m)")
+	f.DurationVar(&idle, "idle", 0, "it ends after so long without use (default 15m; see keep-alive)")
+	f.DurationVar(&warn, "warn", 0, "an event says so before it is stopped (default 1m, or a quarter of the limit)")
+	f.DurationVar(&grace, "grace", 0, "between SIGTERM and SIGKILL at its end (default 10s)")
 	f.Int64Var(&r.Resources.CPUMillis, "cpu", 0, "thousandths of a core")
 	f.Var((*bytesValue)(&r.Resources.MemoryBytes), "memory", "memory, as 512MiB")
 	f.Var((*bytesValue)(&r.Resources.DiskBytes), "disk", "what it may write, as 1GiB")
@@ -92,25 +95,21 @@ func (a *app) sandboxList(ctx context.Context, max int) error {
 	})
 }
 
-func whyEnded(s workspace.Sandbox) string {
-	switch {
-	case s.Fault != nil:
-		return s.Fault.Message
-	case s.Exit != nil:
-		return s.Exit.Reason
-	}
-	return ""
-}
-
 func (a *app) sandboxGet(ctx context.Context, id string) error {
 	return a.with(ctx, func(c *client.Client) error {
 		s, err := c.Sandbox(ctx, id)
 		if err != nil {
 			return err
 		}
+		idle := ""
+		if !a.json {
+			idle = idleAt(ctx, c, s)
+		}
 		return a.item(s, func(w io.Writer) {
 			fields(w, "sandbox", s.ID, "state", s.State, "template", s.Template, "node", s.Node, "principal", s.Principal, "level", s.Run.Level,
-				"image", s.Run.Image, "files", s.Run.Files, "created", clock(&s.CreatedAt), "running", clock(s.RunningAt), "stopped", clock(s.StoppedAt), "ended", whyEnded(s))
+				"image", s.Run.Image, "files", s.Run.Files, "created", clock(&s.CreatedAt), "running", clock(s.RunningAt), "paused", clock(s.PausedAt), "expires", clock(s.ExpiresAt), "idle", idle,
+				"warning", warning(s.Warning), "stopped", clock(s.StoppedAt), "ended", whyEnded(s))
+			printLastOutput(w, s.LastOutput)
 		})
 	})
 }
@@ -124,6 +123,7 @@ func (a *app) sandboxInspect(ctx context.Context, id string) error {
 		return a.item(i, func(w io.Writer) {
 			fields(w, "sandbox", i.ID, "level", i.Level, "image", i.Image, "processes", fmt.Sprint(i.PIDs), "memory", size(i.Memory),
 				"cpu", (time.Duration(i.CPUMS) * time.Millisecond).String())
+			fields(w, "paused", map[bool]string{true: "yes"}[i.Paused], "expires", clock(i.ExpiresAt), "idle", clock(i.IdleAt), "warning", warning(i.Warning))
 			var rows [][]string
 			for _, p := range i.Processes {
 				rows = append(rows, processRow(p))
