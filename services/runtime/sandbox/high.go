@@ -14,9 +14,14 @@ var High = func() Level {
 	l := Standard
 	l.Name = workspace.LevelHigh
 	l.Runtime = containerd.Runsc
-	// The sentry's and the gofer's own memory and threads, which the payload does not see.
+	// gVisor makes /proc and /sys itself and knows of no path to mask; what Standard masks is not in them.
+	l.Masked, l.ReadOnly = nil, nil
+	// The sentry's and the gofer's own memory and threads, which the payload does not see, and what each process of
+	// the payload takes: two that hold its memory, one thread in each, and the sentry's for it. gVisor has no limit of
+	// its own on the number of processes: a payload that goes beyond this one takes the sandbox with it.
 	l.ReserveMemory = 96 << 20
 	l.ReservePIDs = 256
+	l.Threads = 3
 	return l
 }()
 

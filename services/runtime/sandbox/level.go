@@ -32,6 +32,8 @@ type Level struct {
 	// Reserve is what process 1 gets beyond the payload's limits, so that it can still end a payload
 	// that has used up its own.
 	ReservePIDs, ReserveMemory int64
+	// Threads of the node for each process or thread of the payload; 0 is one.
+	Threads int64
 }
 
 // Scratch is one tmpfs. It counts as the sandbox's memory.

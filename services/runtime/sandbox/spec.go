@@ -63,7 +63,7 @@ func (n *Node) oci(s *Sandbox, l Level, runtime string, launch supervisor.Launch
 // limits of the control group: the payload's, and what process 1 has beyond them.
 func (s *Sandbox) limits(l Level) cgroup.Limits {
 	r := s.spec.Resources
-	return cgroup.Limits{Memory: r.MemoryBytes + l.ReserveMemory, Quota: r.CPUMillis * cgroup.Period / 1000, PIDs: r.PIDs + l.ReservePIDs}
+	return cgroup.Limits{Memory: r.MemoryBytes + l.ReserveMemory, Quota: r.CPUMillis * cgroup.Period / 1000, PIDs: r.PIDs*max(1, l.Threads) + l.ReservePIDs}
 }
 
 // rlimits of process 1, which all it starts inherit. None is over what this process itself may have.
