@@ -104,7 +104,7 @@ func (i *interactive) ref() secrets.LeaseRef {
 
 // open makes the sandbox and serves it.
 func (i *interactive) open(ctx context.Context) error {
-	if err := i.journal(); err != nil {
+	if err := i.note(); err != nil {
 		return err
 	}
 	// The user's JWT comes with the first renewal.
@@ -122,7 +122,7 @@ func (i *interactive) open(ctx context.Context) error {
 		return err
 	}
 	i.e.Running = true
-	return i.journal()
+	return i.note()
 }
 
 // reach opens the ways out of the sandbox and into it.
@@ -151,6 +151,13 @@ func (i *interactive) reach(ctx context.Context, pl *place, k kept) (err error) 
 func (i *interactive) journal() error {
 	i.e.Life = i.life.entry(i.s.cfg.Clock())
 	return i.s.boxes.Write(i.e.Sandbox.ID, i.e)
+}
+
+// note is enough until it runs: what would go on with it after the machine's end is gone with the machine, and
+// the manager sees by the heartbeats that it is.
+func (i *interactive) note() error {
+	i.e.Life = i.life.entry(i.s.cfg.Clock())
+	return i.s.boxes.Note(i.e.Sandbox.ID, i.e)
 }
 
 // resumeBox takes up a sandbox that an earlier process had.
@@ -192,7 +199,11 @@ func (i *interactive) takeUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return i.reach(ctx, i.place(), k)
+	if err := i.reach(ctx, i.place(), k); err != nil {
+		return err
+	}
+	i.desk.recover()
+	return nil
 }
 
 // close ends what is served of it.
