@@ -40,6 +40,13 @@ func (f *Files) Stat(ctx context.Context, path string) (FileInfo, error) {
 	return fileOf(f.box.askAgain(ctx, f.request(wire.OpStat, path)))
 }
 
+// Lstat describes a file, and a symbolic link itself.
+func (f *Files) Lstat(ctx context.Context, path string) (FileInfo, error) {
+	req := f.request(wire.OpStat, path)
+	req.Files = &wire.FileQuery{NoFollow: true}
+	return fileOf(f.box.askAgain(ctx, req))
+}
+
 // Read streams length bytes of a regular file from offset on; length < 0 means to its end. ctx
 // covers the whole reading; the caller closes the reader. Anything but a regular file is invalid.
 func (f *Files) Read(ctx context.Context, path string, offset, length int64) (io.ReadCloser, FileInfo, error) {
@@ -95,25 +102,50 @@ func (r *fileReader) Close() error {
 	return r.st.Close()
 }
 
+// WriteOptions say how a file is written.
+type WriteOptions struct {
+	Mode    uint32 // permission bits; 0 keeps those of the file that is there, 0644 for a new one
+	Parents bool   // make missing directories above
+	Keep    bool   // a file that is there is a conflict
+}
+
 // Write replaces a file atomically by what r gives: readers see the old or the new content. mode is
 // its permission bits. If r fails, or the connection, the old file stays. A link at path is replaced,
 // not followed.
 func (f *Files) Write(ctx context.Context, path string, mode uint32, r io.Reader) (FileInfo, error) {
+	return f.WriteWith(ctx, path, WriteOptions{Mode: mode}, r)
+}
+
+// WriteWith is Write with options.
+func (f *Files) WriteWith(ctx context.Context, path string, o WriteOptions, r io.Reader) (FileInfo, error) {
 	req := f.request(wire.OpWrite, path)
-	req.Mode = mode
+	req.Mode, req.Files = o.Mode, &wire.FileQuery{Parents: o.Parents, Keep: o.Keep}
+	return fileOf(f.send(ctx, req, r))
+}
+
+// Append adds what r gives to the end of a file, and makes it if it is missing. What was added before r or
+// the connection failed stays.
+func (f *Files) Append(ctx context.Context, path string, o WriteOptions, r io.Reader) (FileInfo, error) {
+	req := f.request(wire.OpAppend, path)
+	req.Mode, req.Files = o.Mode, &wire.FileQuery{Parents: o.Parents}
+	return fileOf(f.send(ctx, req, r))
+}
+
+// send is for operations that take data.
+func (f *Files) send(ctx context.Context, req wire.Request, r io.Reader) (wire.Reply, error) {
 	session, err := f.box.connected(ctx)
 	if err != nil {
-		return FileInfo{}, err
+		return wire.Reply{}, err
 	}
 	y, err := openStream(session)
 	if err != nil {
-		return FileInfo{}, err
+		return wire.Reply{}, err
 	}
 	st := &stream{y, wire.NewReader(y)}
 	defer st.Close()
 	defer st.until(ctx)()
 	if err := wire.WriteMessage(st, wire.TypeRequest, req); err != nil {
-		return FileInfo{}, st.failed(ctx, err)
+		return wire.Reply{}, st.failed(ctx, err)
 	}
 	// The answer is awaited beside the writing: a refusal comes before all was sent, and nobody takes the rest.
 	answer := make(chan struct{})
@@ -130,10 +162,10 @@ func (f *Files) Write(ctx context.Context, path string, mode uint32, r io.Reader
 		_ = st.Close()
 		_ = st.SetReadDeadline(time.Unix(1, 0))
 		<-answer
-		return FileInfo{}, fmt.Errorf("what was to be written to %s: %w", path, source.error)
+		return wire.Reply{}, fmt.Errorf("what was to be written to %s: %w", string(req.Path), source.error)
 	}
 	<-answer
-	return fileOf(reply, rerr)
+	return reply, rerr
 }
 
 // sourceError is an error of what is read from, not of the channel.

@@ -12,7 +12,7 @@ type Op string
 // Operations of the node on weft-init.
 const (
 	OpStart   Op = "start"  // Spec, Again; then like attach
-	OpAttach  Op = "attach" // Process, At, Acked
+	OpAttach  Op = "attach" // Process, At, Acked, Reader
 	OpStdin   Op = "stdin"  // Process
 	OpList    Op = "list"
 	OpWait    Op = "wait"   // Process
@@ -22,7 +22,7 @@ const (
 	OpForget  Op = "forget" // Process
 	OpKillAll Op = "killall"
 	OpUsage   Op = "usage"
-	OpDial    Op = "dial" // Network, Addr
+	OpDial    Op = "dial" // Network, Addr, As
 
 	OpStat    Op = "stat"    // As, Path
 	OpRead    Op = "read"    // As, Path, Offset, Length
@@ -44,6 +44,7 @@ type Request struct {
 	Again   bool          `json:"again,omitempty"` // a start that is repeated: the id may be there
 	At      *Offsets      `json:"at,omitempty"`
 	Acked   *Offsets      `json:"acked,omitempty"`
+	Reader  string        `json:"reader,omitempty"`
 	Signal  int           `json:"signal,omitempty"`
 	Target  Target        `json:"target,omitempty"`
 	Grace   time.Duration `json:"grace_ns,omitempty"`
@@ -58,6 +59,7 @@ type Request struct {
 	Network string        `json:"network,omitempty"`
 	Addr    string        `json:"addr,omitempty"`
 	Name    string        `json:"name,omitempty"`
+	Files   *FileQuery    `json:"files,omitempty"`
 	Limits  *Limits       `json:"limits,omitempty"`
 }
 
@@ -70,6 +72,7 @@ type Reply struct {
 	File      *FileInfo     `json:"file,omitempty"`
 	Files     []FileInfo    `json:"files,omitempty"`
 	Usage     *Usage        `json:"usage,omitempty"`
+	Tree      *Tree         `json:"tree,omitempty"`
 }
 
 // Error answers one that did not. The sentence may be shown to whoever asked.

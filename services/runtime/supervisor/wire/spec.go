@@ -40,8 +40,8 @@ type Rlimit struct {
 	Hard uint64 `json:"hard"`
 }
 
-// Identity is whom a process runs as, or with whose permissions a file is touched. UID 0 is refused:
-// it is the supervisor's own.
+// Identity is whom a process runs as, or with whose permissions a file is touched. UID 0 is
+// refused, as it is the supervisor's own, unless the sandbox was made with root inside.
 type Identity struct {
 	UID    uint32   `json:"uid"`
 	GID    uint32   `json:"gid"`
@@ -157,6 +157,7 @@ type FileInfo struct {
 	GID     uint32    `json:"gid"`
 	ModTime time.Time `json:"mod_time"`
 	Target  Text      `json:"target,omitempty"` // of a symbolic link
+	Path    Text      `json:"path,omitempty"`   // within a tree: relative to its top
 }
 
 // FileType is the kind of a file.
