@@ -179,6 +179,14 @@ func (o *Operator) Drop(ctx context.Context, sequences ...uint64) (int, error) {
 	return d.Done, err
 }
 
+// Nodes gives the nodes with all that they have told of themselves.
+func (o *Operator) Nodes(ctx context.Context) ([]workspace.NodeRecord, error) {
+	return all(0, func(n int, cursor string) ([]workspace.NodeRecord, string, error) {
+		p, err := operate[workspace.Page[workspace.NodeRecord]](ctx, o, workspace.OpNodeList, workspace.List{Limit: n, Cursor: cursor})
+		return p.Items, p.Cursor, err
+	})
+}
+
 // DrainNode makes a node take nothing new, or with undo take work again.
 func (o *Operator) DrainNode(ctx context.Context, name string, undo bool) (workspace.NodeRecord, error) {
 	return operate[workspace.NodeRecord](ctx, o, workspace.OpNodeDrain, workspace.NodeDrain{Name: name, Undo: undo})

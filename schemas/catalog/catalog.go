@@ -150,6 +150,7 @@ func managerOperations() []Operation {
 		internal(s, workspace.OpRenew, workspace.Renew{}, workspace.Renewed{}, nodes, "a node keeps its attempts"),
 		internal(s, workspace.OpProgress, workspace.Progress{}, no{}, nodes, "milestones of an attempt"),
 		internal(s, workspace.OpFinish, workspace.Finish{}, t{}, nodes, "the end of an attempt"),
+		internal(s, workspace.OpNodeCleaned, workspace.Cleaned{}, no{}, nodes, "a node removed what belonged to no record"),
 		internal(s, workspace.OpHeartbeat, workspace.Heartbeat{}, workspace.HeartbeatReply{}, nodes, "a node lives, and has room"),
 		internal(s, workspace.OpAttempt, workspace.AttemptRequest{}, workspace.AttemptReply{}, []string{schemas.Filesystem, schemas.Secrets, schemas.Memory}, "who holds a task, for fencing"),
 		internal(s, workspace.OpSandboxEnded, runtime.SandboxEnded{}, no{}, nodes, "how an interactive sandbox ended"),

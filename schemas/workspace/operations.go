@@ -304,6 +304,9 @@ type NodeRecord struct {
 	Drained bool      `json:"drained,omitempty"` // by the operator, until undone
 	SeenAt  time.Time `json:"seen_at"`
 	Reason  string    `json:"reason,omitempty"` // why it takes nothing new: drained, disk nearly full, no heartbeat
+	// Cleaned is what it removed last that belonged to no record; CleanedTotal counts all of it. Tenants see no items.
+	Cleaned      *Cleaned `json:"cleaned,omitempty"`
+	CleanedTotal int      `json:"cleaned_total,omitempty"`
 }
 
 // Sandbox is the record of an interactive sandbox, entity "sandbox". Events: creating, running, warned, kept,

@@ -208,6 +208,11 @@ func (f *fakeMesh) operatorOps() []mesh.Endpoint {
 			defer f.mu.Unlock()
 			return page(slices.Clone(f.dead)), nil
 		}),
+		op(workspace.OpNodeList, func(mesh.Caller, workspace.List) (workspace.Page[workspace.NodeRecord], error) {
+			n := workspace.NodeRecord{Heartbeat: workspace.Heartbeat{Node: "node-1"}, State: "ready", SeenAt: time.Now()}
+			n.Cleaned = &workspace.Cleaned{At: time.Now(), Items: []workspace.CleanedItem{{Kind: "mount", ID: "left-over"}}}
+			return page([]workspace.NodeRecord{n}), nil
+		}),
 		op(workspace.OpNodeDrain, func(_ mesh.Caller, r workspace.NodeDrain) (workspace.NodeRecord, error) {
 			f.mu.Lock()
 			defer f.mu.Unlock()

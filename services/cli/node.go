@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,7 +20,10 @@ func (a *app) nodeCommand() *cobra.Command {
 	drain := &cobra.Command{Use: "drain NODE", Short: "Give a node nothing new; what it runs goes on", Args: exactly("NODE"),
 		RunE: func(c *cobra.Command, args []string) error { return a.nodeDrain(c.Context(), args[0], undo) }}
 	drain.Flags().BoolVar(&undo, "undo", false, "let it take work again")
-	return parent("node", groupMesh, "The machines that run sandboxes", list, drain)
+	cleaned := &cobra.Command{Use: "cleaned", Short: "Show what each node last removed that belonged to no record", Args: exactly(),
+		Long: "Show what each node last removed that belonged to no record: what was left when a process was killed. It is for the operator.",
+		RunE: func(c *cobra.Command, _ []string) error { return a.nodeCleaned(c.Context()) }}
+	return parent("node", groupMesh, "The machines that run sandboxes", list, drain, cleaned)
 }
 
 func (a *app) nodeList(ctx context.Context) error {
@@ -41,6 +45,34 @@ func (a *app) nodeDrain(ctx context.Context, name string, undo bool) error {
 			return err
 		}
 		return a.done(n, "node %s is %s", n.Node, n.State)
+	})
+}
+
+// leftover is one thing that a node removed.
+type leftover struct {
+	Node string    `json:"node"`
+	At   time.Time `json:"at"`
+	workspace.CleanedItem
+}
+
+func (a *app) nodeCleaned(ctx context.Context) error {
+	return a.operate(ctx, func(o *client.Operator) error {
+		ns, err := o.Nodes(ctx)
+		if err != nil {
+			return err
+		}
+		var all []leftover
+		for _, n := range ns {
+			if n.Cleaned == nil {
+				continue
+			}
+			for _, i := range n.Cleaned.Items {
+				all = append(all, leftover{n.Node, n.Cleaned.At, i})
+			}
+		}
+		return items(a, all, "node removed kind id", func(l leftover) []string {
+			return []string{l.Node, age(l.At) + " ago", l.Kind, l.ID}
+		})
 	})
 }
 

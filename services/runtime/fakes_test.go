@@ -39,6 +39,7 @@ type world struct {
 	warned    []runtime.SandboxWarned
 	boxes     map[string]workspace.Sandbox
 	beats     []workspace.Heartbeat
+	cleaned   []workspace.Cleaned
 	pools     []workspace.WantedPool
 	overlays  map[string]*overlay
 	leases    map[string]string // by sandbox: active, or why it was revoked
@@ -240,6 +241,16 @@ func (w *world) SandboxWarned(_ context.Context, req runtime.SandboxWarned) erro
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.warned = append(w.warned, req)
+	return nil
+}
+
+func (w *world) NodeCleaned(_ context.Context, req workspace.Cleaned) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.unavailable(); err != nil {
+		return err
+	}
+	w.cleaned = append(w.cleaned, req)
 	return nil
 }
 

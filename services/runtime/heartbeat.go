@@ -32,6 +32,9 @@ func (s *Service) beat(ctx context.Context) {
 	} else if ctx.Err() == nil {
 		s.log.Warn("no heartbeat", "error", err)
 	}
+	if err == nil {
+		s.tellCleaned(ctx)
+	}
 }
 
 // status is what the node says of itself.

@@ -70,6 +70,10 @@ func (m meshManager) Heartbeat(ctx context.Context, req workspace.Heartbeat) (wo
 	return ask[workspace.HeartbeatReply](ctx, m.c, schemas.WorkspaceManager, workspace.OpHeartbeat, req)
 }
 
+func (m meshManager) NodeCleaned(ctx context.Context, req workspace.Cleaned) error {
+	return tell(ctx, m.c, schemas.WorkspaceManager, workspace.OpNodeCleaned, req)
+}
+
 func (m meshManager) SandboxEnded(ctx context.Context, req runtime.SandboxEnded) error {
 	return tell(ctx, m.c, schemas.WorkspaceManager, workspace.OpSandboxEnded, req)
 }

@@ -40,6 +40,8 @@ type Manager interface {
 	// Heartbeat says what the node is and has, and is told which pools to keep.
 	Heartbeat(ctx context.Context, req workspace.Heartbeat) (workspace.HeartbeatReply, error)
 	SandboxEnded(ctx context.Context, req runtime.SandboxEnded) error
+	// NodeCleaned says what the node removed that belonged to no record.
+	NodeCleaned(ctx context.Context, req workspace.Cleaned) error
 	// SandboxWarned says that an interactive sandbox is about to be stopped, or no longer is.
 	SandboxWarned(ctx context.Context, req runtime.SandboxWarned) error
 }

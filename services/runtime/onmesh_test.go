@@ -61,6 +61,9 @@ func serveWorld(t testing.TB, w *world) *meshtest.Mesh {
 		mesh.Op(workspace.OpSandboxWarned, d, func(ctx context.Context, _ mesh.Caller, r runtime.SandboxWarned) (workspace.Empty, error) {
 			return none, w.SandboxWarned(ctx, r)
 		}),
+		mesh.Op(workspace.OpNodeCleaned, d, func(ctx context.Context, _ mesh.Caller, r workspace.Cleaned) (workspace.Empty, error) {
+			return none, w.NodeCleaned(ctx, r)
+		}),
 		mesh.Op(workspace.OpSandboxEnded, d, func(ctx context.Context, _ mesh.Caller, r runtime.SandboxEnded) (workspace.Empty, error) {
 			return none, w.SandboxEnded(ctx, r)
 		}),

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weftmesh/weft/pkg/fault"
 	"github.com/weftmesh/weft/schemas/filesystem"
+	"github.com/weftmesh/weft/schemas/workspace"
 	"github.com/weftmesh/weft/services/runtime/internal/containerd"
 	"github.com/weftmesh/weft/services/runtime/internal/journal"
 	"github.com/weftmesh/weft/services/runtime/sandbox"
@@ -36,14 +37,15 @@ type Service struct {
 	node   *sandbox.Node
 	warm   *poolkeeper
 
-	mu       sync.Mutex
-	holds    map[string]*hold // by sandbox
-	serving  map[string]*interactive
-	draining bool
-	room     chan struct{} // told when a slot is freed
-	renewNow chan struct{} // told when claims should be renewed at once
-	ready    atomic.Bool
-	work     sync.WaitGroup // attempts, sandboxes and what they started
+	mu        sync.Mutex
+	holds     map[string]*hold // by sandbox
+	serving   map[string]*interactive
+	draining  bool
+	leftovers workspace.Cleaned // what was removed and is not told yet
+	room      chan struct{}     // told when a slot is freed
+	renewNow  chan struct{}     // told when claims should be renewed at once
+	ready     atomic.Bool
+	work      sync.WaitGroup // attempts, sandboxes and what they started
 }
 
 // New checks everything that can be checked before anything is started or connected.
@@ -160,6 +162,8 @@ func (s *Service) resume(ctx context.Context) error {
 			s.log.Warn("a sandbox that nobody knows is removed", "sandbox", b.ID())
 			if err := b.Destroy(ctx); err != nil {
 				s.log.Error("it can't be removed now", "sandbox", b.ID(), "error", err)
+			} else {
+				s.cleaned([]sandbox.Item{{Kind: "sandbox", ID: b.ID()}})
 			}
 		}
 	}
@@ -188,8 +192,12 @@ func (s *Service) resume(ctx context.Context) error {
 // reconcile removes what belongs to no sandbox that is known.
 func (s *Service) reconcile(ctx context.Context, known func(id string) bool) {
 	removed, err := s.node.Reconcile(ctx, known)
+	s.cleaned(removed.Items())
 	for id, where := range removed.Sandboxes {
 		s.log.Warn("removed what was left of a sandbox", "sandbox", id, "found", where)
+	}
+	for _, other := range removed.Others {
+		s.log.Warn("removed what was left of nobody", "kind", other.Kind, "name", other.ID)
 	}
 	if len(removed.Shims) > 0 {
 		s.log.Warn("ended shims that served nothing", "pids", removed.Shims)

@@ -142,8 +142,12 @@ func (s *Service) nodeLost(ctx context.Context, name string) error {
 }
 
 // NodeList shows every node and, where one takes nothing new, why.
-func (s *Service) NodeList(_ context.Context, _ mesh.Caller, req workspace.List) (workspace.Page[workspace.NodeRecord], error) {
-	return pageOf(s.nodes.list(), req, func(n workspace.NodeRecord) string { return n.Node })
+func (s *Service) NodeList(_ context.Context, by mesh.Caller, req workspace.List) (workspace.Page[workspace.NodeRecord], error) {
+	nodes := s.nodes.list()
+	if by.Tenant != "" {
+		nodes = forTenants(nodes)
+	}
+	return pageOf(nodes, req, func(n workspace.NodeRecord) string { return n.Node })
 }
 
 // NodeDrain has a node take nothing new, or take work again. What it runs goes on.

@@ -63,6 +63,7 @@ func (s *Service) serve() (stop func(), err error) {
 		mesh.Op(workspace.OpProgress, quick, s.Progress),
 		mesh.Op(workspace.OpFinish, quick, s.Finish),
 		mesh.Op(workspace.OpHeartbeat, quick, s.Heartbeat),
+		mesh.Op(workspace.OpNodeCleaned, quick, s.NodeCleaned),
 		mesh.Op(workspace.OpAttempt, quick, s.Attempt),
 		mesh.Op(workspace.OpSandboxEnded, quick, s.SandboxEnded),
 		mesh.Op(workspace.OpSandboxWarned, quick, s.SandboxWarned),
