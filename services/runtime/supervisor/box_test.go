@@ -34,6 +34,7 @@ type box struct {
 	pids   int64
 	memory int64
 	pinned bool
+	extra  []specs.Mount
 }
 
 const (
@@ -50,6 +51,13 @@ func withPIDs(n int64) boxOption { return func(b *box) { b.pids = n } }
 
 // withMemory limits the memory.
 func withMemory(bytes int64) boxOption { return func(b *box) { b.memory = bytes } }
+
+// withTmpfs mounts another file system that payload may write.
+func withTmpfs(path string) boxOption {
+	return func(b *box) {
+		b.extra = append(b.extra, specs.Mount{Destination: path, Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=1777"}})
+	}
+}
 
 // withPinned makes the user and network namespaces first, as a pair that nothing has set up yet.
 func withPinned() boxOption { return func(b *box) { b.pinned = true } }
@@ -144,6 +152,10 @@ func (b *box) spec() *specs.Spec {
 		{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=1777"}},
 		{Destination: "/usr", Type: "bind", Source: "/usr", Options: []string{"rbind", "ro", "nosuid", "nodev"}},
 		{Destination: "/payload", Type: "bind", Source: payloadBinary, Options: []string{"bind", "ro", "nosuid", "nodev"}},
+	}
+	for _, m := range b.extra {
+		require.NoError(b.t, os.MkdirAll(filepath.Join(root, m.Destination), 0o755))
+		mounts = append(mounts, m)
 	}
 	for _, m := range launch.Mounts {
 		mounts = append(mounts, specs.Mount{Destination: m.Destination, Type: "bind", Source: m.Source, Options: []string{"bind", "ro", "nosuid", "nodev", "private"}})

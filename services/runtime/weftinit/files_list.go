@@ -130,7 +130,7 @@ func (c *call) walker(q wire.FileQuery) (w *walker, err error) {
 		if err != nil {
 			return err
 		}
-		w, err = walkFrom(fd, walker{sorted: true, depth: depth, resume: elements(string(q.After))})
+		w, err = walkFrom(fd, walker{sorted: true, depth: depth, resume: elements(string(q.After)), few: q.Limit})
 		return err
 	})
 	return w, err

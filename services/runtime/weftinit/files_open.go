@@ -2,6 +2,7 @@ package weftinit
 
 import (
 	"errors"
+	"os"
 	"strconv"
 	"strings"
 
@@ -32,9 +33,25 @@ func openAt(dir int, path string, flags int, mode uint32, resolve uint64) (int, 
 		if err == unix.EAGAIN {
 			err = errHeld
 		}
+		if err == nil && flags&unix.O_PATH == 0 && ofSelf(fd) {
+			_ = unix.Close(fd)
+			return -1, unix.EACCES
+		}
 		return fd, err
 	}
 }
+
+// ofSelf says that an open file is one of those that /proc has of process 1. To its own threads the kernel shows
+// what it refuses to all others of their user: the memory map, the descriptors.
+func ofSelf(fd int) bool {
+	var fs unix.Statfs_t
+	if unix.Fstatfs(fd, &fs) != nil || int64(fs.Type) != unix.PROC_SUPER_MAGIC {
+		return false
+	}
+	return strings.HasPrefix(readlink(unix.AT_FDCWD, fdPath(fd)), ownProc)
+}
+
+var ownProc = "/proc/" + strconv.Itoa(os.Getpid()) + "/"
 
 var errHeld = fault.New(fault.Conflict, "a lease is held on the file; try again")
 

@@ -27,6 +27,7 @@ type walker struct {
 	strict bool     // a directory that can't be opened is an error; else it is skipped
 	depth  int      // levels that are entered; 1 is the top only
 	resume []string // elements of the path after which to begin
+	few    int      // about so many entries are wanted; 0 is all
 
 	levels  []level
 	path    []byte // of the innermost level, relative to the top; with a slash at its end unless empty
@@ -61,8 +62,10 @@ func walkFrom(fd int, w walker) (*walker, error) {
 		w.depth = wire.MaxDepth
 	}
 	if err := w.push(fd, ""); err != nil {
+		w.close()
 		return nil, err
 	}
+	w.resume = nil
 	return &w, nil
 }
 
@@ -199,6 +202,9 @@ func (w *walker) name(l *level) (string, bool, error) {
 	if len(l.names) == 0 && l.more {
 		room := max((namesRoom-w.held)/2, namesLeast)
 		var err error
+		if w.few > 0 {
+			room = min(room, max(w.few, 100)*(32+nameCost))
+		}
 		if w.sorted {
 			l.names, l.more, err = smallestNames(l.fd, l.last, room)
 		} else {

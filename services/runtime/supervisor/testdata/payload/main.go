@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func main() {
@@ -30,6 +32,11 @@ func main() {
 		b := make([]byte, 64<<10)
 		for n := num(args[0]); n > 0; n -= len(b) {
 			must(os.Stdout.Write(b[:min(n, len(b))]))
+		}
+	case "swap": // two names: exchanges them for ever, as fast as it can
+		fmt.Println("ready")
+		for {
+			check(exchange(args[0], args[1]))
 		}
 	case "syscall": // number and arguments; prints the errno
 		var a [6]uintptr
@@ -150,4 +157,8 @@ func check(err error) {
 		fmt.Fprintln(os.Stderr, "payload:", err)
 		os.Exit(1)
 	}
+}
+
+func exchange(a, b string) error {
+	return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
 }
