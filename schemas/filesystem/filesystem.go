@@ -106,6 +106,9 @@ type Prepare struct {
 	// IDBase is the host's id that is id 0 in the sandbox. If it is given the service mounts the overlay for these ids and
 	// Path is ready to be bound as it is; if it is 0 Layers names the parts and the node mounts them.
 	IDBase uint32 `json:"id_base,omitempty"`
+	// From is another sandbox of the workspace on the same node: the overlay begins with the base and the changes that
+	// that one's has now, instead of the head. What it wrote keeps its owners on disk.
+	From string `json:"from,omitempty"`
 }
 
 // Prepared is a directory on the node, owned on disk by a fixed uid, to be mounted with an id map. An

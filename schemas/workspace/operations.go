@@ -317,7 +317,8 @@ type Sandbox struct {
 	Workspace  string       `json:"workspace"`
 	Principal  string       `json:"principal"`
 	Template   string       `json:"template"`
-	Claim      string       `json:"claim,omitempty"` // the name it was claimed under
+	Claim      string       `json:"claim,omitempty"`       // the name it was claimed under
+	ForkedFrom string       `json:"forked_from,omitempty"` // the sandbox whose files it began with
 	Generation int          `json:"generation"`
 	Node       string       `json:"node,omitempty"`
 	NodeKey    string       `json:"node_key,omitempty"`
