@@ -69,11 +69,17 @@ func (m *Machine) start() {
 }
 
 func (m *Machine) make(tools map[string]string, images string) (err error) {
+	if err := ClearDead(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, "what killed tests have left can't all be cleared up:", err) // no fault of these tests
+	}
 	// Not below /tmp, which may be a tmpfs: overlayfs wants a disk for its upper layers.
 	if m.DataDir, err = os.MkdirTemp("/var/tmp", "weft-test-"); err != nil {
 		return err
 	}
 	if m.RunDir, err = os.MkdirTemp("/run", "weft-test-"); err != nil {
+		return err
+	}
+	if err := errors.Join(own(m.DataDir), own(m.RunDir)); err != nil {
 		return err
 	}
 	m.Init = filepath.Join(m.DataDir, "weft-init")
@@ -83,10 +89,20 @@ func (m *Machine) make(tools map[string]string, images string) (err error) {
 	m.Config = containerd.Config{
 		Dir: filepath.Join(m.DataDir, "containerd"), RunDir: m.RunDir,
 		Containerd: tools["containerd"], Shim: tools["containerd-shim-runc-v2"], Runc: tools["runc"],
-		Runsc: tools["runsc"], RunscShim: tools["containerd-shim-runsc-v1"],
+		Runsc: tools["runsc"], RunscShim: filepath.Join(m.DataDir, "bin", "containerd-shim-runsc-v1"),
 		ImageDirs: []string{images}, Log: Log(),
 	}
-	return nil
+	return m.links(tools)
+}
+
+// OtherRuntime is a containerd runtime of the Machine that nothing in Weft knows by its name. It is runc's.
+const OtherRuntime = "io.containerd.weftother.v1"
+
+// links puts shims where the machine's containerd looks for them.
+func (m *Machine) links(tools map[string]string) error {
+	bin := filepath.Dir(m.Config.RunscShim)
+	return errors.Join(os.MkdirAll(bin, 0o755), os.Symlink(tools["containerd-shim-runsc-v1"], m.Config.RunscShim),
+		os.Symlink(tools["containerd-shim-runc-v2"], filepath.Join(bin, "containerd-shim-weftother-v1")))
 }
 
 var errShort = errors.New("sandboxes take time and root, and -short was given")
