@@ -101,3 +101,15 @@ func (f *fakeMesh) poolOps(as *mesh.Caller) []mesh.Endpoint {
 		}),
 	}
 }
+
+// claimed finds the sandbox that lives under a claim's name.
+func (f *fakeMesh) claimed(by mesh.Caller, name string) (workspace.Sandbox, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.sandboxes {
+		if name != "" && s.Claim == name && s.Workspace == by.Workspace && s.State == workspace.SandboxRunning {
+			return s, true
+		}
+	}
+	return workspace.Sandbox{}, false
+}

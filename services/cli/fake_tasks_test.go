@@ -322,7 +322,10 @@ func (f *fakeMesh) sandboxOps() []mesh.Endpoint {
 			if _, err := lookup[workspace.Template](f, "template", by.Workspace, r.Template); err != nil {
 				return workspace.Sandbox{}, err
 			}
-			s := workspace.Sandbox{ID: schemas.NewID(), Tenant: by.Tenant, Workspace: by.Workspace, Principal: by.Principal, Template: r.Template, Node: "node-1", State: "running", CreatedAt: time.Now()}
+			if s, ok := f.claimed(by, r.Claim); ok {
+				return s, nil
+			}
+			s := workspace.Sandbox{ID: schemas.NewID(), Tenant: by.Tenant, Workspace: by.Workspace, Principal: by.Principal, Template: r.Template, Claim: r.Claim, Node: "node-1", State: "running", CreatedAt: time.Now()}
 			dir := f.t.TempDir()
 			served, err := f.node.ServeSandbox(by.Tenant, by.Workspace, s.ID,
 				stream.Op(f.node, runtime.OpExec, func(ctx context.Context, _ mesh.Caller, r runtime.ExecRequest, st *stream.Session) (runtime.ExecResult, error) {

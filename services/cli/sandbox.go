@@ -54,6 +54,7 @@ func (a *app) sandboxCreateCommand() *cobra.Command {
 	f.StringVar(&r.Level, "level", "", "security level: standard, or high for gVisor (default the template's)")
 	f.StringVar(&r.Agent, "agent", "", "as this agent: with its template, files and secrets")
 	f.StringArrayVarP(&env, "env", "e", nil, "`NAME=value` in its environment")
+	f.StringVar(&r.Claim, "claim", "", "a `NAME` for it: asked for again under the same name, it is the one that is there")
 	f.StringVar(&r.Files, "files", "", "the workspace's files in it: private (default), readonly, none")
 	f.DurationVar(&ttl, "ttl", 0, "it lives so long (default 1h)")
 	f.DurationVar(&idle, "idle", 0, "it ends after so long without use (default 15m; see keep-alive)")
@@ -106,7 +107,7 @@ func (a *app) sandboxGet(ctx context.Context, id string) error {
 			idle = idleAt(ctx, c, s)
 		}
 		return a.item(s, func(w io.Writer) {
-			fields(w, "sandbox", s.ID, "state", s.State, "template", s.Template, "node", s.Node, "principal", s.Principal, "level", s.Run.Level,
+			fields(w, "sandbox", s.ID, "state", s.State, "template", s.Template, "claim", s.Claim, "node", s.Node, "principal", s.Principal, "level", s.Run.Level,
 				"image", s.Run.Image, "files", s.Run.Files, "created", clock(&s.CreatedAt), "running", clock(s.RunningAt), "paused", clock(s.PausedAt), "expires", clock(s.ExpiresAt), "idle", idle,
 				"warning", warning(s.Warning), "stopped", clock(s.StoppedAt), "ended", whyEnded(s))
 			printLastOutput(w, s.LastOutput)

@@ -18,7 +18,7 @@ var suffixes = map[string]*big.Rat{
 // thousandths. Fractions of a unit are rounded up, as there. It must be over 0, and at most 2^60 units.
 func quantity(s string, per int64) (int64, error) {
 	bad := fmt.Errorf("%q is no quantity, as 500m, 2 or 512Mi", clip(s))
-	number := strings.TrimRight(s, "numkMGTPEi")
+	number := strings.TrimRight(s, "numkKMGTPEi")
 	suffix := s[len(number):]
 	if base, exponent, ok := strings.Cut(strings.ToLower(number), "e"); ok {
 		if e, err := strconv.Atoi(exponent); err != nil || e < -18 || e > 18 || suffix != "" {
