@@ -74,6 +74,7 @@ type Inspect struct {
 	PIDs      int               `json:"pids"`
 	Memory    int64             `json:"memory_bytes"`
 	CPUMS     int64             `json:"cpu_ms"`
+	Isolation *Isolation        `json:"isolation,omitempty"`
 	Processes []Process         `json:"processes"`
 	Life
 }

@@ -47,6 +47,14 @@ type Resources struct {
 	PIDs        int64 `json:"pids,omitempty"`
 	DiskBytes   int64 `json:"disk_bytes,omitempty"`   // of what it writes: its overlay and /tmp
 	OutputBytes int64 `json:"output_bytes,omitempty"` // of stdout and stderr together, beyond it is dropped and said so
+	// CPUWeight is its share of a busy machine's CPUs, against other sandboxes: 1 to 10,000, 100 by default.
+	CPUWeight int64 `json:"cpu_weight,omitempty"`
+	// OpenFiles of each process, 64 to 1,048,576; no more than the node itself may have.
+	OpenFiles int64 `json:"open_files,omitempty"`
+	// IOReadBPS and IOWriteBPS bound the bytes a second from and to disks, of what does not come from memory. 0: no bound. Where
+	// the kernel can't, inspect says so.
+	IOReadBPS  int64 `json:"io_read_bps,omitempty"`
+	IOWriteBPS int64 `json:"io_write_bps,omitempty"`
 }
 
 // Template is an image with its defaults, entity "template", workspace "-" or a workspace's own.

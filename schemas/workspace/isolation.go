@@ -28,6 +28,24 @@ type Custom struct {
 	Capabilities []string `json:"capabilities,omitempty"`
 }
 
+// RootCapabilities are what uid 0 inside has with root inside, in the sandbox's own user namespace: to own files, to
+// become other users, to install packages, to listen below port 1024, and chroot.
+var RootCapabilities = []string{
+	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_NET_BIND_SERVICE", "CAP_SETFCAP",
+	"CAP_SETGID", "CAP_SETUID", "CAP_SYS_CHROOT",
+}
+
+// CustomCapabilities are those that the level custom may state beside them, where the tenant's policy has them. All
+// others are nobody's: they would reach process 1, or parts of the kernel that know no namespaces.
+var CustomCapabilities = []string{"CAP_AUDIT_WRITE", "CAP_IPC_LOCK", "CAP_LEASE", "CAP_NET_RAW"}
+
+// The profiles of system calls.
+const (
+	SeccompBase   = "base"
+	SeccompPython = "python"
+	SeccompNode   = "node"
+)
+
 // The security levels.
 const (
 	LevelStandard = "standard" // runc

@@ -69,6 +69,11 @@ func (n *Node) create(ctx context.Context, s *Sandbox, level Level, runtime stri
 	if err := n.prepare(s); err != nil {
 		return fmt.Errorf("prepare sandbox %s: %w", s.spec.ID, err)
 	}
+	if s.isLate(runtime) {
+		if err := s.makeLate(); err != nil {
+			return err
+		}
+	}
 	labels, err := s.labels()
 	if err != nil {
 		return err
@@ -84,6 +89,7 @@ func (n *Node) create(ctx context.Context, s *Sandbox, level Level, runtime stri
 		limits.PIDs = supervisor.WaitingPIDs
 	}
 	launch := s.channel.Launch(n.cfg.Init, n.cfg.Forwards...).LimitPIDs(limits.PIDs).LimitMemory(limits.Memory)
+	launch = confined(launch, Describe(level, s.spec))
 	s.init, err = n.engine.Create(ctx, containerd.Container{
 		ID: s.id, Image: image, Spec: n.oci(s, level, runtime, launch), Labels: labels, Runtime: runtime,
 		HostID: s.ids.first(), Size: rangeSize, Log: s.path("init.log"), OwnRoot: s.spec.Isolation.WritableRoot,

@@ -29,7 +29,12 @@ type Spec struct {
 }
 
 // hostname inside: the principal's name.
-func (s Spec) hostname() string { return s.Principal }
+func (s Spec) hostname() string {
+	if s.Principal == "" {
+		return "sandbox" // nobody's yet; never the node's own name
+	}
+	return s.Principal
+}
 
 func (s Spec) check() error {
 	if err := schemas.CheckID("sandbox", s.ID); err != nil {
@@ -39,6 +44,9 @@ func (s Spec) check() error {
 		if err := schemas.CheckName(what, name); err != nil {
 			return err
 		}
+	}
+	if err := s.checkIsolation(); err != nil {
+		return err
 	}
 	if s.From != "" && (!s.Isolation.WritableRoot || !filepath.IsAbs(s.From)) {
 		return fmt.Errorf("layer %q: it needs a writable root and an absolute path", s.From)

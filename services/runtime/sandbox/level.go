@@ -10,12 +10,13 @@ import (
 )
 
 // Level is how strongly a sandbox is isolated from the node and from other sandboxes. It is data, to
-// be read in one place; spec.go only translates it.
+// be read in one place: Describe says what it comes to for one sandbox, spec.go only translates that.
 //
 // Whatever the level: the sandbox has its own user, network, mount, process, IPC, host name and
 // control group namespaces; its range of ids belongs to no other; the network namespace has nothing
-// but a loopback interface; no_new_privs is set; the payload runs under PayloadUID without any
-// capability; process 1 puts its own seccomp filter on itself and so on all that it starts.
+// but a loopback interface; process 1 puts its own seccomp filter on itself and so on all that it starts. Without
+// root inside no_new_privs is set and the payload runs under PayloadUID without any capability. With it the
+// payload is uid 0 of the range and has workspace.RootCapabilities there; see package weftinit for what keeps it from process 1.
 type Level struct {
 	Name string
 	// Runtime of containerd that runs it, by name; empty is runc.
@@ -109,6 +110,10 @@ func LevelByName(name string) (Level, error) {
 		return Standard, nil
 	case High.Name:
 		return High, nil
+	case workspace.LevelCustom:
+		l := Standard // but for what is stated; see Describe
+		l.Name = workspace.LevelCustom
+		return l, nil
 	}
 	return Level{}, fault.New(fault.Unavailable, "this node has no security level %q; it has %q and %q", name, Standard.Name, High.Name)
 }

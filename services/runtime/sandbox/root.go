@@ -55,7 +55,7 @@ func (s *Sandbox) mountOwn() error {
 	if err != nil {
 		return fmt.Errorf("workspace on the sandbox's own disk: %w", err)
 	}
-	return attach(tree, s.path("workspace"))
+	return attach(tree, s.workspace())
 }
 
 // mountRoot mounts the overlay at target. Each part of it shows the ids inside as those of the sandbox's range; an
@@ -162,7 +162,7 @@ func (s *Sandbox) furnish() error {
 			mode |= fs.ModeSticky
 		}
 		if d.payload {
-			owner = int(s.HostUID())
+			owner = int(s.ids.first()) + PayloadUID
 		}
 		if err := errors.Join(root.Lchown(d.path, owner, owner), root.Chmod(d.path, mode)); err != nil {
 			return fault.Wrap(err, fault.Invalid, "the image can't have a directory /%s", d.path)

@@ -52,9 +52,9 @@ func (s *Sandbox) Supervisor() *supervisor.Sandbox { return s.channel }
 func (s *Sandbox) Gone() <-chan struct{} { return s.gone }
 
 // HostUID is the host's user that the payload is.
-func (s *Sandbox) HostUID() uint32 { return s.ids.first() + PayloadUID }
+func (s *Sandbox) HostUID() uint32 { return s.ids.first() + s.spec.user() }
 
-// Payload is the identity under which everything that is not process 1 runs.
+// Payload is the identity under which everything that is not process 1 runs, where there is no root inside; see Sandbox.Payload.
 func Payload() supervisor.Identity {
 	return supervisor.Identity{UID: PayloadUID, GID: PayloadGID}
 }
@@ -82,21 +82,27 @@ func (s *Sandbox) MountWorkspace(p filesystem.Prepared, readOnly bool) error {
 	}
 	s.destroy.Lock() // not while it is being taken away
 	defer s.destroy.Unlock()
-	target := s.path("workspace")
+	target := s.workspace()
 	if done, err := isMounted(target); err != nil || done {
 		return err
 	}
 	if p.Layers != nil {
-		return mountOverlay(target, s.path("layers"), *p.Layers, p.UID, p.GID, s.HostUID(), readOnly)
+		if err := mountOverlay(target, s.path("layers"), *p.Layers, p.UID, p.GID, s.HostUID(), readOnly); err != nil {
+			return err
+		}
+		return s.show()
 	}
 	if !filepath.IsAbs(p.Path) {
 		return fault.New(fault.Internal, "the prepared workspace has no absolute path")
 	}
-	tree, err := idMapped(p.Path, p.UID, p.GID, s.HostUID(), readOnly)
+	tree, err := idMapped(p.Path, p.UID, p.GID, s.HostUID(), s.maker(), readOnly)
 	if err != nil {
 		return err
 	}
-	return attach(tree, target)
+	if err := attach(tree, target); err != nil {
+		return err
+	}
+	return s.show()
 }
 
 // WriteSecrets puts credentials at /run/secrets, readable by the payload only and in memory only.
@@ -170,7 +176,7 @@ func (s *Sandbox) Stop(ctx context.Context) error {
 	if err := s.group.Kill(ctx); err != nil {
 		return err
 	}
-	err := unix.Unmount(s.path("workspace"), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	err := unix.Unmount(s.workspace(), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
 		return nil // nothing is mounted there
 	}
@@ -234,8 +240,11 @@ func (s *Sandbox) lastWords() string {
 	return string(b[max(0, len(b)-2048):])
 }
 
-// Uptime since process 1 was started.
+// Uptime since it was claimed, or, if it was made for somebody or waits, since process 1 was started.
 func (s *Sandbox) Uptime() time.Duration {
+	if st, err := os.Stat(s.path(recordFile)); err == nil {
+		return time.Since(st.ModTime())
+	}
 	if st, err := os.Stat(s.path("ns", "user")); err == nil {
 		return time.Since(st.ModTime())
 	}

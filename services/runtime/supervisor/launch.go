@@ -70,6 +70,24 @@ func (l Launch) LimitMemory(bytes int64) Launch {
 	return l
 }
 
+// Seccomp names the profile of system calls that process 1 puts on itself and all it starts; see package seccomp.
+func (l Launch) Seccomp(profile string) Launch {
+	l.Args = append(slices.Clone(l.Args), "-seccomp="+profile)
+	return l
+}
+
+// Root lets payload be uid 0, with these capabilities, by number. Process 1 has to be started without noNewPrivileges
+// then, so that setuid programs work, and with CAP_SYS_ADMIN and those in its bounding set, too.
+func (l Launch) Root(capabilities []int) Launch {
+	bits := uint64(0)
+	for _, c := range capabilities {
+		bits |= 1 << c
+	}
+	l.Args = append(slices.Clone(l.Args), "-root", fmt.Sprintf("-caps=%d", bits))
+	l.Capabilities = append(slices.Clone(l.Capabilities), "CAP_SYS_ADMIN")
+	return l
+}
+
 // DefaultForwards are the mesh and Vault, where the environment of every payload says they are.
 func DefaultForwards() []Forward {
 	return []Forward{{"nats", "127.0.0.1:4222"}, {"vault", "127.0.0.1:8200"}}

@@ -24,6 +24,9 @@ func (c *call) reply(r wire.Reply) error {
 }
 
 func (c *call) dispatch() error {
+	if err := c.s.cfg.checkRoot(c.req); err != nil {
+		return err
+	}
 	switch c.req.Op {
 	case wire.OpStart:
 		return c.start()
@@ -105,10 +108,15 @@ func (c *call) follow(p *process) error {
 		return fault.New(fault.Invalid, "process %s has written %d and %d bytes; offsets %d and %d are beyond",
 			p.spec.ID, info.End.Stdout, info.End.Stderr, at.Stdout, at.Stderr)
 	}
-	if err := c.reply(wire.Reply{Process: &info}); err != nil {
+	r, err := p.join(c.req.Reader, at) // before the answer, so that whoever is answered later has come later
+	if err != nil {
 		return err
 	}
-	p.follow(c.stream, c.frames, at, c.session.IsClosed)
+	if err := c.reply(wire.Reply{Process: &info}); err != nil {
+		p.leave(r, true)
+		return err
+	}
+	p.follow(c.stream, c.frames, r, c.session.IsClosed)
 	return nil
 }
 
@@ -135,7 +143,7 @@ func (c *call) wait(p *process) error {
 
 // stdin takes input until it ends, another stream takes over, or the process closes it.
 func (c *call) stdin(p *process) error {
-	accepted, err := p.stdin.begin()
+	writer, accepted, err := p.stdin.begin()
 	if err != nil {
 		return err
 	}
@@ -153,10 +161,7 @@ func (c *call) stdin(p *process) error {
 			if err != nil {
 				return nil
 			}
-			if accepted, err = p.stdin.write(offset, data); err != nil {
-				if err == errStolen {
-					return nil
-				}
+			if accepted, err = p.stdin.write(writer, offset, data); err != nil {
 				return err
 			}
 			err = wire.WriteOffsets(c.stream, wire.TypeAccepted, accepted)
@@ -164,7 +169,9 @@ func (c *call) stdin(p *process) error {
 				return nil
 			}
 		case wire.TypeEOF:
-			if err := p.stdin.end(); err != nil {
+			if err := p.stdin.end(writer); err == errStolen {
+				return err
+			} else if err != nil {
 				return errStdinClosed
 			}
 			return c.reply(wire.Reply{Accepted: accepted})

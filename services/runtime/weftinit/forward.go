@@ -81,7 +81,7 @@ func (c *call) dial() error {
 		return fault.New(fault.Exhausted, "%d connections into the sandbox are open; close some", maxForwarded)
 	}
 	defer c.s.dials.Add(-1)
-	conn, err := connect(c.req.Network, c.req.Addr)
+	conn, err := connect(c.req.Network, c.req.Addr, c.req.As)
 	if err != nil {
 		return fault.Wrap(err, fault.Unavailable, "connect to %.200s in the sandbox: %s", c.req.Addr, errText(err))
 	}
@@ -94,19 +94,22 @@ func (c *call) dial() error {
 }
 
 // connect dials. Process 1 may connect to no socket of the payload's, for lack of permissions, so a
-// unix socket is dialled with those of whoever owns it; one of process 1's own is refused.
-func connect(network, addr string) (conn net.Conn, err error) {
+// unix socket is dialled with those of as or, where nobody is named, of whoever owns it; one of process 1's own is refused.
+func connect(network, addr string, as *wire.Identity) (conn net.Conn, err error) {
 	if network != "unix" || len(addr) == 0 || addr[0] == '@' {
 		return net.DialTimeout(network, addr, dialTimeout)
 	}
-	var st unix.Stat_t
-	if err := unix.Stat(addr, &st); err != nil {
-		return nil, err
+	if as == nil {
+		var st unix.Stat_t
+		if err := unix.Stat(addr, &st); err != nil {
+			return nil, err
+		}
+		as = &wire.Identity{UID: st.Uid, GID: st.Gid}
 	}
-	if st.Uid == 0 {
+	if as.UID == 0 && !rootInside {
 		return nil, unix.EACCES
 	}
-	err = asUser(wire.Identity{UID: st.Uid, GID: st.Gid}, func() (err error) {
+	err = asUser(*as, func() (err error) {
 		conn, err = net.DialTimeout(network, addr, dialTimeout)
 		return err
 	})

@@ -18,18 +18,25 @@ import (
 const kept = 1<<unix.CAP_KILL | 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID
 
 // harden gives up, on every thread, what is not needed any more, and installs the filter.
-func harden() error {
+func harden(cfg config) error {
 	// No descriptor that the container runtime may have left open reaches a payload.
 	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
-	if err := prctlAll(unix.PR_SET_NO_NEW_PRIVS, 1); err != nil {
+	install := func() error { return seccomp.Install(cfg.seccomp, cfg.root) }
+	if cfg.root {
+		// Setuid programs work, so there is no no_new_privs; the filter takes CAP_SYS_ADMIN instead, which goes next.
+		if err := install(); err != nil {
+			return err
+		}
+		install = func() error { return nil }
+	} else if err := prctlAll(unix.PR_SET_NO_NEW_PRIVS, 1); err != nil {
 		return fmt.Errorf("PR_SET_NO_NEW_PRIVS: %w", err)
 	}
 	if os.Getpid() == 1 {
-		if err := dropCapabilities(); err != nil {
+		if err := dropCapabilities(cfg); err != nil {
 			return err
 		}
 	}
-	return seccomp.Install()
+	return install()
 }
 
 func prctlAll(option, arg uintptr) error {
@@ -40,12 +47,13 @@ func prctlAll(option, arg uintptr) error {
 }
 
 // dropCapabilities empties the bounding, inheritable and ambient sets and keeps only kept in the
-// others. A bounding set that can't be emptied for lack of CAP_SETPCAP is tolerated if it holds
+// others; with root inside see capsFor. A bounding set that can't be emptied for lack of CAP_SETPCAP is tolerated if it holds
 // nothing but kept: no_new_privs, and payload's uid, already keep it from being used.
-func dropCapabilities() error {
+func dropCapabilities(cfg config) error {
+	permitted, effective, bounding := cfg.capsFor()
 	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
 		held, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0)
-		if err != nil || held == 0 {
+		if err != nil || held == 0 || bounding>>c&1 == 1 {
 			continue
 		}
 		if err := prctlAll(unix.PR_CAPBSET_DROP, c); err != nil && kept>>c&1 == 0 {
@@ -58,10 +66,11 @@ func dropCapabilities() error {
 	if err := unix.Capget(&hdr, &have[0]); err != nil {
 		return fmt.Errorf("capget: %w", err)
 	}
-	if missing := kept &^ have[0].Permitted; missing != 0 {
-		return fmt.Errorf("process 1 lacks capabilities %#x: it needs CAP_KILL, CAP_SETUID and CAP_SETGID", missing)
+	if missing := permitted &^ (uint64(have[0].Permitted) | uint64(have[1].Permitted)<<32); missing != 0 {
+		return fmt.Errorf("process 1 lacks capabilities %#x: it needs CAP_KILL, CAP_SETUID and CAP_SETGID, and what root inside is to have", missing)
 	}
-	set := [2]unix.CapUserData{{Effective: kept, Permitted: kept}}
+	set := capSets(permitted, effective)
+	rootInside, plainCaps, fileEffective = cfg.root, effective, permitted
 	_, _, e := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&hdr)), uintptr(unsafe.Pointer(&set)), 0)
 	runtime.KeepAlive(&hdr)
 	runtime.KeepAlive(&set)

@@ -31,11 +31,14 @@ func asUser(id wire.Identity, f func() error) (err error) {
 			}()
 			err := become(id)
 			if err == nil {
+				err = takeCaps(id)
+			}
+			if err == nil {
 				err = f()
 			} else {
 				err = fmt.Errorf("take the ids %d:%d: %w", id.UID, id.GID, err)
 			}
-			restored = become(ownIdentity) == nil
+			restored = become(ownIdentity) == nil && giveCapsBack() == nil
 			// A change of ids resets this to what fs.suid_dumpable of the machine says.
 			_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 			result <- err

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weftmesh/weft/schemas"
 	"github.com/weftmesh/weft/services/runtime/supervisor/wire"
+	"github.com/weftmesh/weft/services/runtime/weftinit/seccomp"
 )
 
 // config is what the node told process 1 by its arguments.
@@ -23,8 +24,11 @@ type config struct {
 	sandbox  string
 	run      string // directory with the socket and the key
 	forwards []forwardSpec
-	memory   int   // bytes that all rings together may grow to
-	pids     int64 // the sandbox's limit, 0: look at the cgroup, if it can be seen
+	memory   int    // bytes that all rings together may grow to
+	pids     int64  // the sandbox's limit, 0: look at the cgroup, if it can be seen
+	seccomp  string // profile of system calls
+	root     bool   // payload may be uid 0
+	caps     uint64 // that it has then
 }
 
 type forwardSpec struct{ name, addr string }
@@ -37,6 +41,9 @@ const (
 
 // Main is weft-init: it gives the exit code.
 func Main(args []string, stderr io.Writer) int {
+	if len(args) > 1 && args[1] == BindCommand {
+		return bind(args[2:], stderr)
+	}
 	cfg, err := parse(args, stderr)
 	if err != nil {
 		fmt.Fprintln(stderr, "weft-init:", err)
@@ -57,6 +64,9 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	fs.StringVar(&cfg.run, "run", "/.weft/run", "directory with the node's socket and the key")
 	fs.IntVar(&cfg.memory, "rings", 64<<20, "bytes that all output rings together may grow to")
 	fs.Int64Var(&cfg.pids, "pids", 0, "how many processes and threads the sandbox may have")
+	fs.StringVar(&cfg.seccomp, "seccomp", "base", "profile of system calls")
+	fs.BoolVar(&cfg.root, "root", false, "payload may be uid 0")
+	fs.Uint64Var(&cfg.caps, "caps", 0, "bits of the capabilities that uid 0 has then")
 	fs.Func("forward", "name=address to listen at for the node (repeatable)", func(s string) error {
 		name, addr, ok := strings.Cut(s, "=")
 		if !ok || name == "" || addr == "" {
@@ -71,7 +81,10 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	if err := fs.Parse(args); err != nil {
 		return cfg, err
 	}
-	return cfg, schemas.CheckID("sandbox", cfg.sandbox)
+	if !seccomp.Known(cfg.seccomp) {
+		return cfg, fmt.Errorf("no profile %q of system calls", cfg.seccomp)
+	}
+	return cfg, errors.Join(schemas.CheckID("sandbox", cfg.sandbox), cfg.checkCaps())
 }
 
 // run is process 1's life. Its order matters: all that needs privileges comes first, then they go,
@@ -102,12 +115,20 @@ func run(cfg config) error {
 	if err := reservePIDs(cfg.pids); err != nil {
 		return fmt.Errorf("RLIMIT_NPROC: %w", err)
 	}
-	if err := harden(); err != nil {
+	ending := []os.Signal{syscall.SIGTERM, syscall.SIGINT}
+	if cfg.root {
+		ending = []os.Signal{unix.SIGKILL} // payload could send the others
+		surviveSignals()
+		if cfg.run, err = hideSocket(cfg.run); err != nil {
+			return err
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ending...)
+	defer stop()
+	if err := harden(cfg); err != nil {
 		return err
 	}
 	makeThreads()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
 	go s.reaper.run()
 	s.serve(ctx, cfg.run+"/"+SocketName, cfg.sandbox, key)
 	s.killAll(0)

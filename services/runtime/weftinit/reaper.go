@@ -25,6 +25,7 @@ type reaper struct {
 	owners   map[int]chan<- ended
 	forked   chan struct{} // wakes run after a time without any child
 	oomScore *os.File      // /proc/self/oom_score_adj
+	ownScore []byte        // what it said at the start: root inside may write it
 }
 
 // payloadOOMScore makes the kernel end payload before process 1, whose end would be that of all.
@@ -33,7 +34,10 @@ const payloadOOMScore = "500"
 func newReaper() *reaper {
 	r := &reaper{owners: map[int]chan<- ended{}, forked: make(chan struct{}, 1)}
 	if f, err := os.OpenFile("/proc/self/oom_score_adj", os.O_RDWR, 0); err == nil {
-		r.oomScore = f
+		buf := make([]byte, 16)
+		if n, _ := f.ReadAt(buf, 0); n > 0 {
+			r.oomScore, r.ownScore = f, buf[:n]
+		}
 	}
 	return r
 }
@@ -62,16 +66,10 @@ func (r *reaper) raiseOOMScore() (restore func()) {
 	if r.oomScore == nil {
 		return func() {}
 	}
-	var buf [16]byte
-	n, err := r.oomScore.ReadAt(buf[:], 0)
-	if n == 0 && err != nil {
-		return func() {}
-	}
-	before := string(buf[:n])
 	if _, err := r.oomScore.WriteAt([]byte(payloadOOMScore), 0); err != nil {
 		return func() {}
 	}
-	return func() { _, _ = r.oomScore.WriteAt([]byte(before), 0) }
+	return func() { _, _ = r.oomScore.WriteAt(r.ownScore, 0) }
 }
 
 // signal sends to a child that was not reaped yet; its pid can't be another's meanwhile.

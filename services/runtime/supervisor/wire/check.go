@@ -103,10 +103,10 @@ func (s *ProcessSpec) checkLimits() error {
 	return nil
 }
 
-// Check refuses identities that are the supervisor's own.
+// Check refuses identities that nobody can have. Whether uid 0 may be asked for, the sandbox says.
 func (id Identity) Check() error {
-	if id.UID == 0 || id.UID == math.MaxUint32 || id.GID == math.MaxUint32 {
-		return fault.New(fault.Invalid, "uid %d is not for payload: name a user other than root", id.UID)
+	if id.UID == math.MaxUint32 || id.GID == math.MaxUint32 {
+		return fault.New(fault.Invalid, "uid %d with group %d is nobody: name a user", id.UID, id.GID)
 	}
 	if len(id.Groups) > 1024 {
 		return fault.New(fault.Invalid, "%d groups: at most 1024", len(id.Groups))

@@ -4,199 +4,1291 @@ package seccomp
 
 import "golang.org/x/sys/unix"
 
-// program decides system calls of linux/amd64.
-var program = [193]unix.SockFilter{
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x4},
-	{Code: 0x15, Jt: 1, Jf: 0, K: 0xc000003e}, // amd64
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x80000000}, // another architecture
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x0},
-	{Code: 0x35, Jt: 0, Jf: 1, K: 0x40000000},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // x32
-	{Code: 0x35, Jt: 119, Jf: 0, K: 0x111},
-	{Code: 0x35, Jt: 85, Jf: 0, K: 0xa1},
-	{Code: 0x35, Jt: 42, Jf: 0, K: 0x87},
-	{Code: 0x35, Jt: 34, Jf: 0, K: 0x39},
-	{Code: 0x35, Jt: 23, Jf: 0, K: 0x2a},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x29},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 0, read: allow
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},       // from 41, socket: EAFNOSUPPORT unless allowed by its arguments
-	{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
-	{Code: 0x15, Jt: 0, Jf: 1, K: 0x1},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
-	{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
-	{Code: 0x15, Jt: 0, Jf: 1, K: 0x2},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
-	{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
-	{Code: 0x15, Jt: 0, Jf: 1, K: 0xa},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
-	{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
-	{Code: 0x15, Jt: 0, Jf: 1, K: 0x10},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50061},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x38},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 42, connect: allow
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},       // from 56, clone: EPERM unless allowed by its arguments
-	{Code: 0x54, Jt: 0, Jf: 0, K: 0x0},
-	{Code: 0x15, Jt: 0, Jf: 4, K: 0x0},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
-	{Code: 0x54, Jt: 0, Jf: 0, K: 0x7e020000},
-	{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
-	{Code: 0x35, Jt: 3, Jf: 0, K: 0x68},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x67},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 57, fork: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 103, syslog: EPERM
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x86},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 104, getgid: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 134, uselib: EPERM
-	{Code: 0x35, Jt: 32, Jf: 0, K: 0x8c},
-	{Code: 0x35, Jt: 28, Jf: 0, K: 0x89},
-	{Code: 0x35, Jt: 26, Jf: 0, K: 0x88},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x14}, // from 135, personality: EPERM unless allowed by its arguments
-	{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
-	{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
-	{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
-	{Code: 0x15, Jt: 0, Jf: 1, K: 0x8},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
-	{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
-	{Code: 0x15, Jt: 0, Jf: 1, K: 0x20000},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
-	{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
-	{Code: 0x15, Jt: 0, Jf: 1, K: 0x20008},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
-	{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
-	{Code: 0x15, Jt: 0, Jf: 1, K: 0xffffffff},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 136, ustat: EPERM
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x8b},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 137, statfs: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 139, sysfs: EPERM
-	{Code: 0x35, Jt: 3, Jf: 0, K: 0x9a},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x99},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 140, getpriority: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 153, vhangup: EPERM
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x9b},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 154, modify_ldt: allow
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x9d},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 155, pivot_root: EPERM
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 157, prctl: allow
-	{Code: 0x35, Jt: 15, Jf: 0, K: 0xec},
-	{Code: 0x35, Jt: 7, Jf: 0, K: 0xd4},
-	{Code: 0x35, Jt: 3, Jf: 0, K: 0xa3},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0xa2},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 161, chroot: EPERM
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 162, sync: allow
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0xba},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 163, acct: EPERM
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 186, gettid: allow
-	{Code: 0x35, Jt: 3, Jf: 0, K: 0xe3},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0xd5},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 212, lookup_dcookie: EPERM
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 213, epoll_create: allow
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0xe4},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 227, clock_settime: EPERM
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 228, clock_gettime: allow
-	{Code: 0x35, Jt: 7, Jf: 0, K: 0xf8},
-	{Code: 0x35, Jt: 3, Jf: 0, K: 0xf6},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0xf0},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 236, vserver: EPERM
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 240, mq_open: allow
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0xf7},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 246, kexec_load: EPERM
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 247, waitid: allow
-	{Code: 0x35, Jt: 3, Jf: 0, K: 0x100},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0xfb},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 248, add_key: EPERM
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 251, ioprio_set: allow
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x101},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 256, migrate_pages: EPERM
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x110},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 257, openat: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 272, unshare: EPERM
-	{Code: 0x35, Jt: 33, Jf: 0, K: 0x150},
-	{Code: 0x35, Jt: 15, Jf: 0, K: 0x131},
-	{Code: 0x35, Jt: 7, Jf: 0, K: 0x12b},
-	{Code: 0x35, Jt: 3, Jf: 0, K: 0x118},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x117},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 273, set_robust_list: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 279, move_pages: EPERM
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x12a},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 280, utimensat: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 298, perf_event_open: EPERM
-	{Code: 0x35, Jt: 3, Jf: 0, K: 0x12d},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x12c},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 299, recvmmsg: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 300, fanotify_init: EPERM
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x130},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 301, fanotify_mark: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 304, open_by_handle_at: EPERM
-	{Code: 0x35, Jt: 7, Jf: 0, K: 0x13a},
-	{Code: 0x35, Jt: 3, Jf: 0, K: 0x135},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x134},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 305, clock_adjtime: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 308, setns: EPERM
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x138},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 309, getcpu: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 312, kcmp: EPERM
-	{Code: 0x35, Jt: 3, Jf: 0, K: 0x142},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x140},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 314, sched_setattr: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 320, kexec_file_load: EPERM
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x143},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 322, execveat: allow
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x144},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 323, userfaultfd: EPERM
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 324, membarrier: allow
-	{Code: 0x35, Jt: 15, Jf: 0, K: 0x1b7},
-	{Code: 0x35, Jt: 7, Jf: 0, K: 0x1b2},
-	{Code: 0x35, Jt: 3, Jf: 0, K: 0x1a8},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x151},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 336, uprobe: EPERM
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 337, unknown: ENOSYS
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x1a9},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 424, pidfd_send_signal: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 425, io_uring_setup: EPERM
-	{Code: 0x35, Jt: 3, Jf: 0, K: 0x1b4},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b3},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 434, pidfd_open: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026},    // from 435, clone3: ENOSYS
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b6},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 436, close_range: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 438, pidfd_getfd: EPERM
-	{Code: 0x35, Jt: 7, Jf: 0, K: 0x1bc},
-	{Code: 0x35, Jt: 3, Jf: 0, K: 0x1b9},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b8},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 439, faccessat2: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 440, process_madvise: EPERM
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x1ba},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 441, epoll_pwait2: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 442, mount_setattr: EPERM
-	{Code: 0x35, Jt: 3, Jf: 0, K: 0x1c3},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x1c2},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 444, landlock_create_ruleset: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 450, set_mempolicy_home_node: EPERM
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d3},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 451, cachestat: allow
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d8},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 467, open_tree_attr: EPERM
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 472, unknown: ENOSYS
+// programs decide system calls of linux/amd64, by profile.
+var programs = map[string][]unix.SockFilter{
+	"base": {
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x4},
+		{Code: 0x15, Jt: 1, Jf: 0, K: 0xc000003e}, // amd64
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x80000000}, // another architecture
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x0},
+		{Code: 0x35, Jt: 0, Jf: 1, K: 0x40000000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // x32
+		{Code: 0x35, Jt: 121, Jf: 0, K: 0x110},
+		{Code: 0x35, Jt: 85, Jf: 0, K: 0x9b},
+		{Code: 0x35, Jt: 42, Jf: 0, K: 0x68},
+		{Code: 0x35, Jt: 34, Jf: 0, K: 0x39},
+		{Code: 0x35, Jt: 23, Jf: 0, K: 0x2a},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x29},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 0, read: allow
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},       // from 41, socket: EAFNOSUPPORT unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x1},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0xa},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x10},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50061},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x38},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 42, connect: allow
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},       // from 56, clone: EPERM unless allowed by its arguments
+		{Code: 0x54, Jt: 0, Jf: 0, K: 0x0},
+		{Code: 0x15, Jt: 0, Jf: 4, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x54, Jt: 0, Jf: 0, K: 0x7e020000},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x66},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x65},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 57, fork: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 101, ptrace: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x67},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 102, getuid: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 103, syslog: EPERM
+		{Code: 0x35, Jt: 32, Jf: 0, K: 0x89},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x87},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x86},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 104, getgid: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 134, uselib: EPERM
+		{Code: 0x35, Jt: 26, Jf: 0, K: 0x88},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14}, // from 135, personality: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x20000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x20008},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0xffffffff},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 136, ustat: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x8c},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x8b},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 137, statfs: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 139, sysfs: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x99},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 140, getpriority: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x9a},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 153, vhangup: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 154, modify_ldt: allow
+		{Code: 0x35, Jt: 17, Jf: 0, K: 0xe4},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0xa3},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xa1},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x9d},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 155, pivot_root: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 157, prctl: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xa2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 161, chroot: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 162, sync: allow
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xd4},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xba},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 163, acct: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 186, gettid: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xd5},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 212, lookup_dcookie: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xe3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 213, epoll_create: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 227, clock_settime: EPERM
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0xf7},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xf0},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xec},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 228, clock_gettime: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 236, vserver: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xf6},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 240, mq_open: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 246, kexec_load: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xfb},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xf8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 247, waitid: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 248, add_key: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x100},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 251, ioprio_set: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x101},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 256, migrate_pages: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 257, openat: allow
+		{Code: 0x35, Jt: 33, Jf: 0, K: 0x144},
+		{Code: 0x35, Jt: 15, Jf: 0, K: 0x130},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x12a},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x117},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x111},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 272, unshare: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 273, set_robust_list: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x118},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 279, move_pages: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 280, utimensat: allow
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x12c},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x12b},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 298, perf_event_open: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 299, recvmmsg: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x12d},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 300, fanotify_init: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 301, fanotify_mark: allow
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x136},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x134},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x131},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 304, open_by_handle_at: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 305, clock_adjtime: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x135},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 308, setns: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 309, getcpu: allow
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x140},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x13a},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 310, process_vm_readv: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 314, sched_setattr: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x142},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 320, kexec_file_load: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x143},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 322, execveat: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 323, userfaultfd: EPERM
+		{Code: 0x35, Jt: 17, Jf: 0, K: 0x1b7},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x1a9},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x151},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x150},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 324, membarrier: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 336, uprobe: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1a8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026},    // from 337, unknown: ENOSYS
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 424, pidfd_send_signal: allow
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1b3},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 425, io_uring_setup: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 434, pidfd_open: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b4},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 435, clone3: ENOSYS
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b6},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 436, close_range: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 438, pidfd_getfd: EPERM
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x1bc},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1b9},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 439, faccessat2: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 440, process_madvise: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1ba},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 441, epoll_pwait2: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 442, mount_setattr: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1c3},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1c2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 444, landlock_create_ruleset: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 450, set_mempolicy_home_node: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 451, cachestat: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 467, open_tree_attr: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 472, unknown: ENOSYS
+	},
+	"base-root": {
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x4},
+		{Code: 0x15, Jt: 1, Jf: 0, K: 0xc000003e}, // amd64
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x80000000}, // another architecture
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x0},
+		{Code: 0x35, Jt: 0, Jf: 1, K: 0x40000000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // x32
+		{Code: 0x35, Jt: 128, Jf: 0, K: 0x110},
+		{Code: 0x35, Jt: 90, Jf: 0, K: 0x8c},
+		{Code: 0x35, Jt: 47, Jf: 0, K: 0x67},
+		{Code: 0x35, Jt: 34, Jf: 0, K: 0x39},
+		{Code: 0x35, Jt: 23, Jf: 0, K: 0x2a},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x29},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 0, read: allow
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},       // from 41, socket: EAFNOSUPPORT unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x1},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0xa},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x10},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50061},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x38},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 42, connect: allow
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},       // from 56, clone: EPERM unless allowed by its arguments
+		{Code: 0x54, Jt: 0, Jf: 0, K: 0x0},
+		{Code: 0x15, Jt: 0, Jf: 4, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x54, Jt: 0, Jf: 0, K: 0x7e020000},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x35, Jt: 6, Jf: 0, K: 0x49},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x48},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 57, fork: allow
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x18},       // from 72, fcntl: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 1, Jf: 0, K: 0xa},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x65},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 73, flock: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x66},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 101, ptrace: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 102, getuid: allow
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x86},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x81},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x68},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 103, syslog: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 104, getgid: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x82},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 129, rt_sigqueueinfo: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 130, rt_sigsuspend: allow
+		{Code: 0x35, Jt: 28, Jf: 0, K: 0x88},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x87},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 134, uselib: EPERM
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},    // from 135, personality: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x20000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x20008},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0xffffffff},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x89},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 136, ustat: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x8b},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 137, statfs: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 139, sysfs: EPERM
+		{Code: 0x35, Jt: 17, Jf: 0, K: 0xe3},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x9d},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x9a},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x99},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 140, getpriority: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 153, vhangup: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x9b},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 154, modify_ldt: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 155, pivot_root: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xba},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xa3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 157, prctl: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 163, acct: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xd4},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 186, gettid: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xd5},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 212, lookup_dcookie: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 213, epoll_create: allow
+		{Code: 0x35, Jt: 9, Jf: 0, K: 0xf7},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xec},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xe4},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 227, clock_settime: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 228, clock_gettime: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xf0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 236, vserver: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xf6},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 240, mq_open: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 246, kexec_load: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xfb},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xf8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 247, waitid: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 248, add_key: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x100},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 251, ioprio_set: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x101},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 256, migrate_pages: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 257, openat: allow
+		{Code: 0x35, Jt: 40, Jf: 0, K: 0x143},
+		{Code: 0x35, Jt: 22, Jf: 0, K: 0x12f},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x129},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x117},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x111},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 272, unshare: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 273, set_robust_list: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x118},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 279, move_pages: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 280, utimensat: allow
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x12c},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x12b},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 297, rt_tgsigqueueinfo: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 299, recvmmsg: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x12d},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 300, fanotify_init: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x12e},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 301, fanotify_mark: allow
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},       // from 302, prlimit64: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x135},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x131},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x130},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 303, name_to_handle_at: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 304, open_by_handle_at: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x134},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 305, clock_adjtime: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 308, setns: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x13a},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x136},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 309, getcpu: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 310, process_vm_readv: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x140},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 314, sched_setattr: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x142},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 320, kexec_file_load: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 322, execveat: allow
+		{Code: 0x35, Jt: 22, Jf: 0, K: 0x1b6},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x1a8},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x150},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x144},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 323, userfaultfd: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 324, membarrier: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x151},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 336, uprobe: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 337, unknown: ENOSYS
+		{Code: 0x35, Jt: 8, Jf: 0, K: 0x1b2},
+		{Code: 0x35, Jt: 6, Jf: 0, K: 0x1a9},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x24}, // from 424, pidfd_send_signal: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x20},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 425, io_uring_setup: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 434, pidfd_open: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b4},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026},    // from 435, clone3: ENOSYS
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 436, close_range: allow
+		{Code: 0x35, Jt: 9, Jf: 0, K: 0x1bc},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1b8},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b7},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 438, pidfd_getfd: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 439, faccessat2: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b9},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 440, process_madvise: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1ba},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 441, epoll_pwait2: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 442, mount_setattr: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1c3},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1c2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 444, landlock_create_ruleset: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 450, set_mempolicy_home_node: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 451, cachestat: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 467, open_tree_attr: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 472, unknown: ENOSYS
+	},
+	"python": {
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x4},
+		{Code: 0x15, Jt: 1, Jf: 0, K: 0xc000003e}, // amd64
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x80000000}, // another architecture
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x0},
+		{Code: 0x35, Jt: 0, Jf: 1, K: 0x40000000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // x32
+		{Code: 0x35, Jt: 125, Jf: 0, K: 0x100},
+		{Code: 0x35, Jt: 87, Jf: 0, K: 0x9a},
+		{Code: 0x35, Jt: 44, Jf: 0, K: 0x67},
+		{Code: 0x35, Jt: 34, Jf: 0, K: 0x39},
+		{Code: 0x35, Jt: 23, Jf: 0, K: 0x2a},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x29},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 0, read: allow
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},       // from 41, socket: EAFNOSUPPORT unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x1},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0xa},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x10},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50061},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x38},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 42, connect: allow
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},       // from 56, clone: EPERM unless allowed by its arguments
+		{Code: 0x54, Jt: 0, Jf: 0, K: 0x0},
+		{Code: 0x15, Jt: 0, Jf: 4, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x54, Jt: 0, Jf: 0, K: 0x7e020000},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x43},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x40},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 57, fork: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 64, semget: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x44},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 67, shmdt: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x48},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 68, msgget: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 72, fcntl: allow
+		{Code: 0x35, Jt: 32, Jf: 0, K: 0x88},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x86},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x68},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 103, syslog: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 104, getgid: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x87},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 134, uselib: EPERM
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},    // from 135, personality: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x20000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x20008},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0xffffffff},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x8b},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x89},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 136, ustat: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 137, statfs: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x8c},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 139, sysfs: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x99},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 140, getpriority: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 153, vhangup: EPERM
+		{Code: 0x35, Jt: 17, Jf: 0, K: 0xdc},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0xa2},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x9d},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x9b},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 154, modify_ldt: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 155, pivot_root: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xa1},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 157, prctl: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 161, chroot: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xba},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xa3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 162, sync: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 163, acct: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xd4},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 186, gettid: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xd5},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 212, lookup_dcookie: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 213, epoll_create: allow
+		{Code: 0x35, Jt: 9, Jf: 0, K: 0xf0},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xe3},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xdd},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 220, semtimedop: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 221, fadvise64: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xe4},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 227, clock_settime: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xec},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 228, clock_gettime: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 236, vserver: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xf7},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xf6},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 240, mq_open: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 246, kexec_load: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xf8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 247, waitid: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xfb},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 248, add_key: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 251, ioprio_set: allow
+		{Code: 0x35, Jt: 35, Jf: 0, K: 0x143},
+		{Code: 0x35, Jt: 17, Jf: 0, K: 0x12d},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x117},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x110},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x101},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 256, migrate_pages: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 257, openat: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x111},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 272, unshare: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 273, set_robust_list: allow
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x12a},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x118},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 279, move_pages: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 280, utimensat: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x12b},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 298, perf_event_open: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x12c},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 299, recvmmsg: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 300, fanotify_init: EPERM
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x135},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x131},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x130},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 301, fanotify_mark: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 304, open_by_handle_at: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x134},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 305, clock_adjtime: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 308, setns: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x13a},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x138},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 309, getcpu: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 312, kcmp: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x140},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 314, sched_setattr: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x142},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 320, kexec_file_load: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 322, execveat: allow
+		{Code: 0x35, Jt: 17, Jf: 0, K: 0x1b6},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x1a8},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x150},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x144},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 323, userfaultfd: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 324, membarrier: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x151},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 336, uprobe: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 337, unknown: ENOSYS
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1b2},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1a9},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 424, pidfd_send_signal: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 425, io_uring_setup: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 434, pidfd_open: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b4},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026},    // from 435, clone3: ENOSYS
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 436, close_range: allow
+		{Code: 0x35, Jt: 9, Jf: 0, K: 0x1bc},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1b8},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b7},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 438, pidfd_getfd: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 439, faccessat2: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b9},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 440, process_madvise: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1ba},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 441, epoll_pwait2: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 442, mount_setattr: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1c3},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1c2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 444, landlock_create_ruleset: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 450, set_mempolicy_home_node: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 451, cachestat: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 467, open_tree_attr: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 472, unknown: ENOSYS
+	},
+	"python-root": {
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x4},
+		{Code: 0x15, Jt: 1, Jf: 0, K: 0xc000003e}, // amd64
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x80000000}, // another architecture
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x0},
+		{Code: 0x35, Jt: 0, Jf: 1, K: 0x40000000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // x32
+		{Code: 0x35, Jt: 130, Jf: 0, K: 0x100},
+		{Code: 0x35, Jt: 92, Jf: 0, K: 0x8c},
+		{Code: 0x35, Jt: 47, Jf: 0, K: 0x49},
+		{Code: 0x35, Jt: 34, Jf: 0, K: 0x39},
+		{Code: 0x35, Jt: 23, Jf: 0, K: 0x2a},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x29},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 0, read: allow
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},       // from 41, socket: EAFNOSUPPORT unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x1},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0xa},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x10},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50061},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x38},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 42, connect: allow
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},       // from 56, clone: EPERM unless allowed by its arguments
+		{Code: 0x54, Jt: 0, Jf: 0, K: 0x0},
+		{Code: 0x15, Jt: 0, Jf: 4, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x54, Jt: 0, Jf: 0, K: 0x7e020000},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x43},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x40},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 57, fork: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 64, semget: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x44},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 67, shmdt: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x48},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 68, msgget: EPERM
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x18},    // from 72, fcntl: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 1, Jf: 0, K: 0xa},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x35, Jt: 9, Jf: 0, K: 0x86},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x68},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x67},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 73, flock: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 103, syslog: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x81},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 104, getgid: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x82},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 129, rt_sigqueueinfo: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 130, rt_sigsuspend: allow
+		{Code: 0x35, Jt: 28, Jf: 0, K: 0x88},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x87},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 134, uselib: EPERM
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},    // from 135, personality: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x20000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x20008},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0xffffffff},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x89},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 136, ustat: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x8b},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 137, statfs: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 139, sysfs: EPERM
+		{Code: 0x35, Jt: 17, Jf: 0, K: 0xdc},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x9d},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x9a},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x99},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 140, getpriority: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 153, vhangup: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x9b},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 154, modify_ldt: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 155, pivot_root: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xba},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xa3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 157, prctl: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 163, acct: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xd4},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 186, gettid: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xd5},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 212, lookup_dcookie: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 213, epoll_create: allow
+		{Code: 0x35, Jt: 9, Jf: 0, K: 0xf0},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xe3},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xdd},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 220, semtimedop: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 221, fadvise64: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xe4},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 227, clock_settime: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xec},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 228, clock_gettime: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 236, vserver: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xf7},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xf6},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 240, mq_open: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 246, kexec_load: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xf8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 247, waitid: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xfb},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 248, add_key: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 251, ioprio_set: allow
+		{Code: 0x35, Jt: 42, Jf: 0, K: 0x142},
+		{Code: 0x35, Jt: 17, Jf: 0, K: 0x12d},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x117},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x110},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x101},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 256, migrate_pages: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 257, openat: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x111},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 272, unshare: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 273, set_robust_list: allow
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x129},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x118},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 279, move_pages: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 280, utimensat: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x12b},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 297, rt_tgsigqueueinfo: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x12c},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 299, recvmmsg: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 300, fanotify_init: EPERM
+		{Code: 0x35, Jt: 14, Jf: 0, K: 0x134},
+		{Code: 0x35, Jt: 8, Jf: 0, K: 0x12f},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x12e},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 301, fanotify_mark: allow
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},       // from 302, prlimit64: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x130},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 303, name_to_handle_at: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x131},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 304, open_by_handle_at: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 305, clock_adjtime: allow
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x138},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x135},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 308, setns: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 309, getcpu: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x13a},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 312, kcmp: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x140},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 314, sched_setattr: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 320, kexec_file_load: EPERM
+		{Code: 0x35, Jt: 24, Jf: 0, K: 0x1b6},
+		{Code: 0x35, Jt: 9, Jf: 0, K: 0x1a8},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x144},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x143},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 322, execveat: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 323, userfaultfd: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x150},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 324, membarrier: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x151},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 336, uprobe: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 337, unknown: ENOSYS
+		{Code: 0x35, Jt: 8, Jf: 0, K: 0x1b2},
+		{Code: 0x35, Jt: 6, Jf: 0, K: 0x1a9},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x24}, // from 424, pidfd_send_signal: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x20},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 425, io_uring_setup: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 434, pidfd_open: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b4},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026},    // from 435, clone3: ENOSYS
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 436, close_range: allow
+		{Code: 0x35, Jt: 9, Jf: 0, K: 0x1bc},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1b8},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b7},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 438, pidfd_getfd: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 439, faccessat2: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b9},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 440, process_madvise: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1ba},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 441, epoll_pwait2: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 442, mount_setattr: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1c3},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1c2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 444, landlock_create_ruleset: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 450, set_mempolicy_home_node: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 451, cachestat: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 467, open_tree_attr: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 472, unknown: ENOSYS
+	},
+	"node": {
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x4},
+		{Code: 0x15, Jt: 1, Jf: 0, K: 0xc000003e}, // amd64
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x80000000}, // another architecture
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x0},
+		{Code: 0x35, Jt: 0, Jf: 1, K: 0x40000000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // x32
+		{Code: 0x35, Jt: 125, Jf: 0, K: 0x100},
+		{Code: 0x35, Jt: 87, Jf: 0, K: 0x8c},
+		{Code: 0x35, Jt: 44, Jf: 0, K: 0x65},
+		{Code: 0x35, Jt: 27, Jf: 0, K: 0x2a},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x20},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 0, read: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 29, shmget: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x29},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 32, dup: allow
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},       // from 41, socket: EAFNOSUPPORT unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x1},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0xa},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x10},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50061},
+		{Code: 0x35, Jt: 10, Jf: 0, K: 0x39},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x38},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 42, connect: allow
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},       // from 56, clone: EPERM unless allowed by its arguments
+		{Code: 0x54, Jt: 0, Jf: 0, K: 0x0},
+		{Code: 0x15, Jt: 0, Jf: 4, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x54, Jt: 0, Jf: 0, K: 0x7e020000},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x40},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 57, fork: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x48},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 64, semget: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 72, fcntl: allow
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x86},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x67},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x66},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 101, ptrace: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 102, getuid: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x68},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 103, syslog: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 104, getgid: allow
+		{Code: 0x35, Jt: 28, Jf: 0, K: 0x88},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x87},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 134, uselib: EPERM
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},    // from 135, personality: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x20000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x20008},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0xffffffff},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x89},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 136, ustat: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x8b},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 137, statfs: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 139, sysfs: EPERM
+		{Code: 0x35, Jt: 17, Jf: 0, K: 0xd4},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x9d},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x9a},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x99},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 140, getpriority: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 153, vhangup: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x9b},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 154, modify_ldt: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 155, pivot_root: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xa2},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xa1},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 157, prctl: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 161, chroot: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xa3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 162, sync: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xba},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 163, acct: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 186, gettid: allow
+		{Code: 0x35, Jt: 9, Jf: 0, K: 0xe4},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xdc},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xd5},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 212, lookup_dcookie: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 213, epoll_create: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xdd},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 220, semtimedop: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xe3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 221, fadvise64: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 227, clock_settime: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xf7},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xec},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 228, clock_gettime: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 236, vserver: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xf8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 247, waitid: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xfb},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 248, add_key: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 251, ioprio_set: allow
+		{Code: 0x35, Jt: 35, Jf: 0, K: 0x143},
+		{Code: 0x35, Jt: 17, Jf: 0, K: 0x12d},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x117},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x110},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x101},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 256, migrate_pages: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 257, openat: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x111},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 272, unshare: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 273, set_robust_list: allow
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x12a},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x118},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 279, move_pages: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 280, utimensat: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x12b},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 298, perf_event_open: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x12c},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 299, recvmmsg: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 300, fanotify_init: EPERM
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x135},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x131},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x130},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 301, fanotify_mark: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 304, open_by_handle_at: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x134},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 305, clock_adjtime: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 308, setns: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x13a},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x136},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 309, getcpu: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 310, process_vm_readv: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x140},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 314, sched_setattr: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x142},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 320, kexec_file_load: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 322, execveat: allow
+		{Code: 0x35, Jt: 17, Jf: 0, K: 0x1b6},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x1a8},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x150},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x144},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 323, userfaultfd: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 324, membarrier: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x151},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 336, uprobe: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 337, unknown: ENOSYS
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1b2},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1a9},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 424, pidfd_send_signal: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 425, io_uring_setup: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 434, pidfd_open: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b4},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026},    // from 435, clone3: ENOSYS
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 436, close_range: allow
+		{Code: 0x35, Jt: 9, Jf: 0, K: 0x1bc},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1b8},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b7},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 438, pidfd_getfd: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 439, faccessat2: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b9},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 440, process_madvise: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1ba},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 441, epoll_pwait2: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 442, mount_setattr: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1c3},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1c2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 444, landlock_create_ruleset: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 450, set_mempolicy_home_node: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 451, cachestat: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 467, open_tree_attr: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 472, unknown: ENOSYS
+	},
+	"node-root": {
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x4},
+		{Code: 0x15, Jt: 1, Jf: 0, K: 0xc000003e}, // amd64
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x80000000}, // another architecture
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x0},
+		{Code: 0x35, Jt: 0, Jf: 1, K: 0x40000000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // x32
+		{Code: 0x35, Jt: 130, Jf: 0, K: 0x100},
+		{Code: 0x35, Jt: 92, Jf: 0, K: 0x89},
+		{Code: 0x35, Jt: 47, Jf: 0, K: 0x49},
+		{Code: 0x35, Jt: 27, Jf: 0, K: 0x2a},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x20},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 0, read: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 29, shmget: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x29},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 32, dup: allow
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},       // from 41, socket: EAFNOSUPPORT unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x1},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0xa},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x10},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50061},
+		{Code: 0x35, Jt: 10, Jf: 0, K: 0x39},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x38},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 42, connect: allow
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},       // from 56, clone: EPERM unless allowed by its arguments
+		{Code: 0x54, Jt: 0, Jf: 0, K: 0x0},
+		{Code: 0x15, Jt: 0, Jf: 4, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x54, Jt: 0, Jf: 0, K: 0x7e020000},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x40},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 57, fork: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x48},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 64, semget: EPERM
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x18},    // from 72, fcntl: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 1, Jf: 0, K: 0xa},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x35, Jt: 9, Jf: 0, K: 0x81},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x66},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x65},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 73, flock: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 101, ptrace: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x67},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 102, getuid: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x68},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 103, syslog: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 104, getgid: allow
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x86},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x82},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 129, rt_sigqueueinfo: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 130, rt_sigsuspend: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x87},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 134, uselib: EPERM
+		{Code: 0x35, Jt: 26, Jf: 0, K: 0x88},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14}, // from 135, personality: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x20000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x20008},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0xffffffff},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 136, ustat: EPERM
+		{Code: 0x35, Jt: 17, Jf: 0, K: 0xd4},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x9a},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x8c},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x8b},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 137, statfs: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 139, sysfs: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x99},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 140, getpriority: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 153, vhangup: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x9d},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x9b},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 154, modify_ldt: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 155, pivot_root: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xa3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 157, prctl: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xba},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 163, acct: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 186, gettid: allow
+		{Code: 0x35, Jt: 9, Jf: 0, K: 0xe4},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xdc},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xd5},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 212, lookup_dcookie: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 213, epoll_create: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xdd},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 220, semtimedop: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xe3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 221, fadvise64: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 227, clock_settime: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xf7},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xec},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 228, clock_gettime: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 236, vserver: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xf8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 247, waitid: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xfb},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 248, add_key: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 251, ioprio_set: allow
+		{Code: 0x35, Jt: 42, Jf: 0, K: 0x142},
+		{Code: 0x35, Jt: 17, Jf: 0, K: 0x12d},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x117},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x110},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x101},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 256, migrate_pages: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 257, openat: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x111},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 272, unshare: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 273, set_robust_list: allow
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x129},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x118},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 279, move_pages: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 280, utimensat: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x12b},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 297, rt_tgsigqueueinfo: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x12c},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 299, recvmmsg: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 300, fanotify_init: EPERM
+		{Code: 0x35, Jt: 14, Jf: 0, K: 0x134},
+		{Code: 0x35, Jt: 8, Jf: 0, K: 0x12f},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x12e},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 301, fanotify_mark: allow
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},       // from 302, prlimit64: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x130},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 303, name_to_handle_at: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x131},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 304, open_by_handle_at: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 305, clock_adjtime: allow
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x136},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x135},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 308, setns: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 309, getcpu: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x13a},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 310, process_vm_readv: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x140},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 314, sched_setattr: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 320, kexec_file_load: EPERM
+		{Code: 0x35, Jt: 24, Jf: 0, K: 0x1b6},
+		{Code: 0x35, Jt: 9, Jf: 0, K: 0x1a8},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x144},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x143},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 322, execveat: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 323, userfaultfd: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x150},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 324, membarrier: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x151},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 336, uprobe: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 337, unknown: ENOSYS
+		{Code: 0x35, Jt: 8, Jf: 0, K: 0x1b2},
+		{Code: 0x35, Jt: 6, Jf: 0, K: 0x1a9},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x24}, // from 424, pidfd_send_signal: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x20},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 425, io_uring_setup: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 434, pidfd_open: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b4},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026},    // from 435, clone3: ENOSYS
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 436, close_range: allow
+		{Code: 0x35, Jt: 9, Jf: 0, K: 0x1bc},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1b8},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b7},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 438, pidfd_getfd: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 439, faccessat2: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b9},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 440, process_madvise: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1ba},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 441, epoll_pwait2: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 442, mount_setattr: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1c3},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1c2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 444, landlock_create_ruleset: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 450, set_mempolicy_home_node: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 451, cachestat: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 467, open_tree_attr: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 472, unknown: ENOSYS
+	},
 }

@@ -4,205 +4,1269 @@ package seccomp
 
 import "golang.org/x/sys/unix"
 
-// program decides system calls of linux/arm64.
-var program = [199]unix.SockFilter{
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x4},
-	{Code: 0x15, Jt: 1, Jf: 0, K: 0xc00000b7}, // arm64
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x80000000}, // another architecture
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x0},
-	{Code: 0x35, Jt: 123, Jf: 0, K: 0xeb},
-	{Code: 0x35, Jt: 60, Jf: 0, K: 0x6b},
-	{Code: 0x35, Jt: 17, Jf: 0, K: 0x3c},
-	{Code: 0x35, Jt: 7, Jf: 0, K: 0x2b},
-	{Code: 0x35, Jt: 3, Jf: 0, K: 0x13},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x12},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 0, io_setup: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 18, lookup_dcookie: EPERM
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x27},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 19, eventfd2: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 39, umount2: EPERM
-	{Code: 0x35, Jt: 3, Jf: 0, K: 0x34},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x33},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 43, statfs: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 51, chroot: EPERM
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x3a},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 52, fchmod: allow
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x3b},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 58, vhangup: EPERM
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 59, pipe2: allow
-	{Code: 0x35, Jt: 7, Jf: 0, K: 0x5c},
-	{Code: 0x35, Jt: 3, Jf: 0, K: 0x59},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x3d},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 60, quotactl: EPERM
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 61, getdents64: allow
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x5a},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 89, acct: EPERM
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 90, capget: allow
-	{Code: 0x35, Jt: 28, Jf: 0, K: 0x61},
-	{Code: 0x35, Jt: 26, Jf: 0, K: 0x5d},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x14}, // from 92, personality: EPERM unless allowed by its arguments
-	{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
-	{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
-	{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
-	{Code: 0x15, Jt: 0, Jf: 1, K: 0x8},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
-	{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
-	{Code: 0x15, Jt: 0, Jf: 1, K: 0x20000},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
-	{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
-	{Code: 0x15, Jt: 0, Jf: 1, K: 0x20008},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
-	{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
-	{Code: 0x15, Jt: 0, Jf: 1, K: 0xffffffff},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 93, exit: allow
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x62},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 97, unshare: EPERM
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x68},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 98, futex: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 104, kexec_load: EPERM
-	{Code: 0x35, Jt: 17, Jf: 0, K: 0xaa},
-	{Code: 0x35, Jt: 7, Jf: 0, K: 0x75},
-	{Code: 0x35, Jt: 3, Jf: 0, K: 0x71},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x70},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 107, timer_create: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 112, clock_settime: EPERM
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x74},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 113, clock_gettime: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 116, syslog: EPERM
-	{Code: 0x35, Jt: 3, Jf: 0, K: 0x8f},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x8e},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 117, ptrace: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 142, reboot: EPERM
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0xa1},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 143, setregid: allow
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0xa3},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 161, sethostname: EPERM
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 163, getrlimit: allow
-	{Code: 0x35, Jt: 27, Jf: 0, K: 0xd9},
-	{Code: 0x35, Jt: 3, Jf: 0, K: 0xc6},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0xab},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 170, settimeofday: EPERM
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 171, adjtimex: allow
-	{Code: 0x35, Jt: 21, Jf: 0, K: 0xc7},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x14}, // from 198, socket: EAFNOSUPPORT unless allowed by its arguments
-	{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
-	{Code: 0x15, Jt: 0, Jf: 1, K: 0x1},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
-	{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
-	{Code: 0x15, Jt: 0, Jf: 1, K: 0x2},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
-	{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
-	{Code: 0x15, Jt: 0, Jf: 1, K: 0xa},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
-	{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
-	{Code: 0x15, Jt: 0, Jf: 1, K: 0x10},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50061},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 199, socketpair: allow
-	{Code: 0x35, Jt: 10, Jf: 0, K: 0xdd},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0xdc},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 217, add_key: EPERM
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},    // from 220, clone: EPERM unless allowed by its arguments
-	{Code: 0x54, Jt: 0, Jf: 0, K: 0x0},
-	{Code: 0x15, Jt: 0, Jf: 4, K: 0x0},
-	{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
-	{Code: 0x54, Jt: 0, Jf: 0, K: 0x7e020000},
-	{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0xe0},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 221, execve: allow
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0xe2},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 224, swapon: EPERM
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 226, mprotect: allow
-	{Code: 0x35, Jt: 35, Jf: 0, K: 0x11b},
-	{Code: 0x35, Jt: 17, Jf: 0, K: 0x109},
-	{Code: 0x35, Jt: 7, Jf: 0, K: 0xf4},
-	{Code: 0x35, Jt: 3, Jf: 0, K: 0xf1},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0xf0},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 235, mbind: EPERM
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 240, rt_tgsigqueueinfo: allow
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0xf2},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 241, perf_event_open: EPERM
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 242, accept4: allow
-	{Code: 0x35, Jt: 3, Jf: 0, K: 0x104},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0xf5},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 244, arch_specific_syscall: EPERM
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 245, unknown: ENOSYS
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x106},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 260, wait4: allow
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x107},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 262, fanotify_init: EPERM
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 263, fanotify_mark: allow
-	{Code: 0x35, Jt: 7, Jf: 0, K: 0x110},
-	{Code: 0x35, Jt: 3, Jf: 0, K: 0x10c},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x10a},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 265, open_by_handle_at: EPERM
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 266, clock_adjtime: allow
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x10d},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 268, setns: EPERM
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 269, sendmmsg: allow
-	{Code: 0x35, Jt: 3, Jf: 0, K: 0x118},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x112},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 272, kcmp: EPERM
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 274, sched_setattr: allow
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x119},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 280, bpf: EPERM
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x11a},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 281, execveat: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 282, userfaultfd: EPERM
-	{Code: 0x35, Jt: 17, Jf: 0, K: 0x1b7},
-	{Code: 0x35, Jt: 7, Jf: 0, K: 0x1a9},
-	{Code: 0x35, Jt: 3, Jf: 0, K: 0x127},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x126},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 283, membarrier: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 294, kexec_file_load: EPERM
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x1a8},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026},    // from 295, unknown: ENOSYS
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 424, pidfd_send_signal: allow
-	{Code: 0x35, Jt: 3, Jf: 0, K: 0x1b3},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b2},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 425, io_uring_setup: EPERM
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 434, pidfd_open: allow
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b4},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 435, clone3: ENOSYS
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b6},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 436, close_range: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 438, pidfd_getfd: EPERM
-	{Code: 0x35, Jt: 7, Jf: 0, K: 0x1bc},
-	{Code: 0x35, Jt: 3, Jf: 0, K: 0x1b9},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b8},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 439, faccessat2: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 440, process_madvise: EPERM
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x1ba},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 441, epoll_pwait2: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 442, mount_setattr: EPERM
-	{Code: 0x35, Jt: 3, Jf: 0, K: 0x1c3},
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x1c2},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 444, landlock_create_ruleset: allow
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 450, set_mempolicy_home_node: EPERM
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d3},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 451, cachestat: allow
-	{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d8},
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 467, open_tree_attr: EPERM
-	{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 472, unknown: ENOSYS
+// programs decide system calls of linux/arm64, by profile.
+var programs = map[string][]unix.SockFilter{
+	"base": {
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x4},
+		{Code: 0x15, Jt: 1, Jf: 0, K: 0xc00000b7}, // arm64
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x80000000}, // another architecture
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x0},
+		{Code: 0x35, Jt: 123, Jf: 0, K: 0xeb},
+		{Code: 0x35, Jt: 60, Jf: 0, K: 0x6b},
+		{Code: 0x35, Jt: 17, Jf: 0, K: 0x3c},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x2b},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x13},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x12},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 0, io_setup: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 18, lookup_dcookie: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x27},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 19, eventfd2: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 39, umount2: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x34},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x33},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 43, statfs: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 51, chroot: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x3a},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 52, fchmod: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x3b},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 58, vhangup: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 59, pipe2: allow
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x5c},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x59},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x3d},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 60, quotactl: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 61, getdents64: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x5a},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 89, acct: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 90, capget: allow
+		{Code: 0x35, Jt: 28, Jf: 0, K: 0x61},
+		{Code: 0x35, Jt: 26, Jf: 0, K: 0x5d},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14}, // from 92, personality: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x20000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x20008},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0xffffffff},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 93, exit: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x62},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 97, unshare: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x68},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 98, futex: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 104, kexec_load: EPERM
+		{Code: 0x35, Jt: 17, Jf: 0, K: 0xaa},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x76},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x71},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x70},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 107, timer_create: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 112, clock_settime: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x74},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 113, clock_gettime: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 116, syslog: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x8f},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x8e},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 118, sched_setparam: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 142, reboot: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xa1},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 143, setregid: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xa3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 161, sethostname: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 163, getrlimit: allow
+		{Code: 0x35, Jt: 27, Jf: 0, K: 0xd9},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xc6},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xab},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 170, settimeofday: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 171, adjtimex: allow
+		{Code: 0x35, Jt: 21, Jf: 0, K: 0xc7},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14}, // from 198, socket: EAFNOSUPPORT unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x1},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0xa},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x10},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50061},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 199, socketpair: allow
+		{Code: 0x35, Jt: 10, Jf: 0, K: 0xdd},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xdc},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 217, add_key: EPERM
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},    // from 220, clone: EPERM unless allowed by its arguments
+		{Code: 0x54, Jt: 0, Jf: 0, K: 0x0},
+		{Code: 0x15, Jt: 0, Jf: 4, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x54, Jt: 0, Jf: 0, K: 0x7e020000},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xe0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 221, execve: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xe2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 224, swapon: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 226, mprotect: allow
+		{Code: 0x35, Jt: 35, Jf: 0, K: 0x11b},
+		{Code: 0x35, Jt: 17, Jf: 0, K: 0x109},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0xf4},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xf1},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xf0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 235, mbind: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 240, rt_tgsigqueueinfo: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xf2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 241, perf_event_open: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 242, accept4: allow
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x104},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xf5},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 244, arch_specific_syscall: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 245, unknown: ENOSYS
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x106},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 260, wait4: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x107},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 262, fanotify_init: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 263, fanotify_mark: allow
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x10e},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x10c},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x10a},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 265, open_by_handle_at: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 266, clock_adjtime: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x10d},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 268, setns: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 269, sendmmsg: allow
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x118},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x112},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 270, process_vm_readv: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 274, sched_setattr: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x119},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 280, bpf: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x11a},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 281, execveat: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 282, userfaultfd: EPERM
+		{Code: 0x35, Jt: 17, Jf: 0, K: 0x1b7},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x1a9},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x127},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x126},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 283, membarrier: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 294, kexec_file_load: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1a8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026},    // from 295, unknown: ENOSYS
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 424, pidfd_send_signal: allow
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1b3},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 425, io_uring_setup: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 434, pidfd_open: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b4},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 435, clone3: ENOSYS
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b6},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 436, close_range: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 438, pidfd_getfd: EPERM
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x1bc},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1b9},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 439, faccessat2: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 440, process_madvise: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1ba},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 441, epoll_pwait2: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 442, mount_setattr: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1c3},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1c2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 444, landlock_create_ruleset: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 450, set_mempolicy_home_node: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 451, cachestat: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 467, open_tree_attr: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 472, unknown: ENOSYS
+	},
+	"base-root": {
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x4},
+		{Code: 0x15, Jt: 1, Jf: 0, K: 0xc00000b7}, // arm64
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x80000000}, // another architecture
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x0},
+		{Code: 0x35, Jt: 126, Jf: 0, K: 0xe0},
+		{Code: 0x35, Jt: 63, Jf: 0, K: 0x6b},
+		{Code: 0x35, Jt: 20, Jf: 0, K: 0x3c},
+		{Code: 0x35, Jt: 10, Jf: 0, K: 0x1a},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x13},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x12},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 0, io_setup: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 18, lookup_dcookie: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x19},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 19, eventfd2: allow
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x18},       // from 25, fcntl: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 1, Jf: 0, K: 0xa},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x2b},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x27},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 26, inotify_init1: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 39, umount2: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x3a},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 43, statfs: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x3b},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 58, vhangup: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 59, pipe2: allow
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x5c},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x59},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x3d},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 60, quotactl: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 61, getdents64: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x5a},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 89, acct: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 90, capget: allow
+		{Code: 0x35, Jt: 28, Jf: 0, K: 0x61},
+		{Code: 0x35, Jt: 26, Jf: 0, K: 0x5d},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14}, // from 92, personality: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x20000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x20008},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0xffffffff},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 93, exit: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x62},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 97, unshare: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x68},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 98, futex: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 104, kexec_load: EPERM
+		{Code: 0x35, Jt: 17, Jf: 0, K: 0xa1},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x76},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x71},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x70},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 107, timer_create: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 112, clock_settime: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x74},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 113, clock_gettime: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 116, syslog: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x8b},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x8a},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 118, sched_setparam: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 138, rt_sigqueueinfo: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x8e},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 139, rt_sigreturn: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x8f},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 142, reboot: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 143, setregid: allow
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0xc6},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xaa},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xa3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 161, sethostname: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 163, getrlimit: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xab},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 170, settimeofday: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 171, adjtimex: allow
+		{Code: 0x35, Jt: 23, Jf: 0, K: 0xd9},
+		{Code: 0x35, Jt: 21, Jf: 0, K: 0xc7},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14}, // from 198, socket: EAFNOSUPPORT unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x1},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0xa},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x10},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50061},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 199, socketpair: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xdc},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 217, add_key: EPERM
+		{Code: 0x35, Jt: 8, Jf: 0, K: 0xdd},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14}, // from 220, clone: EPERM unless allowed by its arguments
+		{Code: 0x54, Jt: 0, Jf: 0, K: 0x0},
+		{Code: 0x15, Jt: 0, Jf: 4, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x54, Jt: 0, Jf: 0, K: 0x7e020000},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 221, execve: allow
+		{Code: 0x35, Jt: 40, Jf: 0, K: 0x11a},
+		{Code: 0x35, Jt: 22, Jf: 0, K: 0x107},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0xf4},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xeb},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xe2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 224, swapon: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 226, mprotect: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xf2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 235, mbind: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 242, accept4: allow
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x104},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xf5},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 244, arch_specific_syscall: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 245, unknown: ENOSYS
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x105},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 260, wait4: allow
+		{Code: 0x35, Jt: 6, Jf: 0, K: 0x106},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14}, // from 261, prlimit64: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 262, fanotify_init: EPERM
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x10d},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x10a},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x109},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 263, fanotify_mark: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 265, open_by_handle_at: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x10c},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 266, clock_adjtime: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 268, setns: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x112},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x10e},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 269, sendmmsg: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 270, process_vm_readv: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x118},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 274, sched_setattr: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x119},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 280, bpf: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 281, execveat: allow
+		{Code: 0x35, Jt: 22, Jf: 0, K: 0x1b6},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x1a8},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x126},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x11b},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 282, userfaultfd: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 283, membarrier: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x127},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 294, kexec_file_load: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 295, unknown: ENOSYS
+		{Code: 0x35, Jt: 8, Jf: 0, K: 0x1b2},
+		{Code: 0x35, Jt: 6, Jf: 0, K: 0x1a9},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x24}, // from 424, pidfd_send_signal: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x20},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 425, io_uring_setup: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 434, pidfd_open: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b4},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026},    // from 435, clone3: ENOSYS
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 436, close_range: allow
+		{Code: 0x35, Jt: 9, Jf: 0, K: 0x1bc},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1b8},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b7},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 438, pidfd_getfd: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 439, faccessat2: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b9},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 440, process_madvise: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1ba},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 441, epoll_pwait2: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 442, mount_setattr: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1c3},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1c2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 444, landlock_create_ruleset: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 450, set_mempolicy_home_node: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 451, cachestat: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 467, open_tree_attr: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 472, unknown: ENOSYS
+	},
+	"python": {
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x4},
+		{Code: 0x15, Jt: 1, Jf: 0, K: 0xc00000b7}, // arm64
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x80000000}, // another architecture
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x0},
+		{Code: 0x35, Jt: 125, Jf: 0, K: 0xe2},
+		{Code: 0x35, Jt: 60, Jf: 0, K: 0x6b},
+		{Code: 0x35, Jt: 17, Jf: 0, K: 0x3c},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x2b},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x13},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x12},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 0, io_setup: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 18, lookup_dcookie: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x27},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 19, eventfd2: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 39, umount2: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x34},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x33},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 43, statfs: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 51, chroot: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x3a},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 52, fchmod: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x3b},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 58, vhangup: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 59, pipe2: allow
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x5c},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x59},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x3d},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 60, quotactl: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 61, getdents64: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x5a},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 89, acct: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 90, capget: allow
+		{Code: 0x35, Jt: 28, Jf: 0, K: 0x61},
+		{Code: 0x35, Jt: 26, Jf: 0, K: 0x5d},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14}, // from 92, personality: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x20000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x20008},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0xffffffff},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 93, exit: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x62},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 97, unshare: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x68},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 98, futex: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 104, kexec_load: EPERM
+		{Code: 0x35, Jt: 17, Jf: 0, K: 0xaa},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x75},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x71},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x70},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 107, timer_create: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 112, clock_settime: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x74},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 113, clock_gettime: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 116, syslog: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x8f},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x8e},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 117, ptrace: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 142, reboot: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xa1},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 143, setregid: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xa3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 161, sethostname: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 163, getrlimit: allow
+		{Code: 0x35, Jt: 29, Jf: 0, K: 0xc7},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xba},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xab},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 170, settimeofday: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 171, adjtimex: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xc2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 186, msgget: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xc6},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 194, shmget: allow
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},       // from 198, socket: EAFNOSUPPORT unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x1},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0xa},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x10},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50061},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xdc},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xd9},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 199, socketpair: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 217, add_key: EPERM
+		{Code: 0x35, Jt: 8, Jf: 0, K: 0xdd},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14}, // from 220, clone: EPERM unless allowed by its arguments
+		{Code: 0x54, Jt: 0, Jf: 0, K: 0x0},
+		{Code: 0x15, Jt: 0, Jf: 4, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x54, Jt: 0, Jf: 0, K: 0x7e020000},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xe0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 221, execve: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 224, swapon: EPERM
+		{Code: 0x35, Jt: 35, Jf: 0, K: 0x11a},
+		{Code: 0x35, Jt: 17, Jf: 0, K: 0x107},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0xf2},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xf0},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xeb},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 226, mprotect: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 235, mbind: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xf1},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 240, rt_tgsigqueueinfo: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 241, perf_event_open: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xf5},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xf4},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 242, accept4: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 244, arch_specific_syscall: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x104},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 245, unknown: ENOSYS
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x106},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 260, wait4: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 262, fanotify_init: EPERM
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x10d},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x10a},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x109},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 263, fanotify_mark: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 265, open_by_handle_at: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x10c},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 266, clock_adjtime: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 268, setns: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x112},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x110},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 269, sendmmsg: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 272, kcmp: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x118},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 274, sched_setattr: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x119},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 280, bpf: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 281, execveat: allow
+		{Code: 0x35, Jt: 17, Jf: 0, K: 0x1b6},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x1a8},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x126},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x11b},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 282, userfaultfd: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 283, membarrier: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x127},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 294, kexec_file_load: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 295, unknown: ENOSYS
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1b2},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1a9},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 424, pidfd_send_signal: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 425, io_uring_setup: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 434, pidfd_open: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b4},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026},    // from 435, clone3: ENOSYS
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 436, close_range: allow
+		{Code: 0x35, Jt: 9, Jf: 0, K: 0x1bc},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1b8},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b7},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 438, pidfd_getfd: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 439, faccessat2: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b9},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 440, process_madvise: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1ba},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 441, epoll_pwait2: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 442, mount_setattr: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1c3},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1c2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 444, landlock_create_ruleset: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 450, set_mempolicy_home_node: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 451, cachestat: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 467, open_tree_attr: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 472, unknown: ENOSYS
+	},
+	"python-root": {
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x4},
+		{Code: 0x15, Jt: 1, Jf: 0, K: 0xc00000b7}, // arm64
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x80000000}, // another architecture
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x0},
+		{Code: 0x35, Jt: 128, Jf: 0, K: 0xdd},
+		{Code: 0x35, Jt: 63, Jf: 0, K: 0x6b},
+		{Code: 0x35, Jt: 20, Jf: 0, K: 0x3c},
+		{Code: 0x35, Jt: 10, Jf: 0, K: 0x1a},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x13},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x12},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 0, io_setup: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 18, lookup_dcookie: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x19},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 19, eventfd2: allow
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x18},       // from 25, fcntl: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 1, Jf: 0, K: 0xa},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x2b},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x27},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 26, inotify_init1: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 39, umount2: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x3a},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 43, statfs: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x3b},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 58, vhangup: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 59, pipe2: allow
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x5c},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x59},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x3d},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 60, quotactl: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 61, getdents64: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x5a},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 89, acct: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 90, capget: allow
+		{Code: 0x35, Jt: 28, Jf: 0, K: 0x61},
+		{Code: 0x35, Jt: 26, Jf: 0, K: 0x5d},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14}, // from 92, personality: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x20000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x20008},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0xffffffff},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 93, exit: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x62},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 97, unshare: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x68},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 98, futex: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 104, kexec_load: EPERM
+		{Code: 0x35, Jt: 17, Jf: 0, K: 0xa1},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x75},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x71},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x70},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 107, timer_create: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 112, clock_settime: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x74},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 113, clock_gettime: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 116, syslog: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x8b},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x8a},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 117, ptrace: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 138, rt_sigqueueinfo: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x8e},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 139, rt_sigreturn: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x8f},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 142, reboot: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 143, setregid: allow
+		{Code: 0x35, Jt: 9, Jf: 0, K: 0xc2},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xaa},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xa3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 161, sethostname: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 163, getrlimit: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xab},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 170, settimeofday: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xba},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 171, adjtimex: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 186, msgget: EPERM
+		{Code: 0x35, Jt: 23, Jf: 0, K: 0xc7},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xc6},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 194, shmget: allow
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},       // from 198, socket: EAFNOSUPPORT unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x1},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0xa},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x10},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50061},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xd9},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 199, socketpair: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xdc},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 217, add_key: EPERM
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},    // from 220, clone: EPERM unless allowed by its arguments
+		{Code: 0x54, Jt: 0, Jf: 0, K: 0x0},
+		{Code: 0x15, Jt: 0, Jf: 4, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x54, Jt: 0, Jf: 0, K: 0x7e020000},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x35, Jt: 42, Jf: 0, K: 0x11a},
+		{Code: 0x35, Jt: 22, Jf: 0, K: 0x106},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0xf2},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xe2},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xe0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 221, execve: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 224, swapon: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xeb},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 226, mprotect: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 235, mbind: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xf5},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xf4},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 242, accept4: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 244, arch_specific_syscall: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x104},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 245, unknown: ENOSYS
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x105},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 260, wait4: allow
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},       // from 261, prlimit64: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x35, Jt: 9, Jf: 0, K: 0x10d},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x109},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x107},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 262, fanotify_init: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 263, fanotify_mark: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x10a},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 265, open_by_handle_at: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x10c},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 266, clock_adjtime: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 268, setns: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x112},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x110},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 269, sendmmsg: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 272, kcmp: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x118},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 274, sched_setattr: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x119},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 280, bpf: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 281, execveat: allow
+		{Code: 0x35, Jt: 22, Jf: 0, K: 0x1b6},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x1a8},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x126},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x11b},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 282, userfaultfd: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 283, membarrier: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x127},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 294, kexec_file_load: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 295, unknown: ENOSYS
+		{Code: 0x35, Jt: 8, Jf: 0, K: 0x1b2},
+		{Code: 0x35, Jt: 6, Jf: 0, K: 0x1a9},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x24}, // from 424, pidfd_send_signal: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x20},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 425, io_uring_setup: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 434, pidfd_open: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b4},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026},    // from 435, clone3: ENOSYS
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 436, close_range: allow
+		{Code: 0x35, Jt: 9, Jf: 0, K: 0x1bc},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1b8},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b7},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 438, pidfd_getfd: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 439, faccessat2: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b9},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 440, process_madvise: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1ba},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 441, epoll_pwait2: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 442, mount_setattr: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1c3},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1c2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 444, landlock_create_ruleset: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 450, set_mempolicy_home_node: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 451, cachestat: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 467, open_tree_attr: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 472, unknown: ENOSYS
+	},
+	"node": {
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x4},
+		{Code: 0x15, Jt: 1, Jf: 0, K: 0xc00000b7}, // arm64
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x80000000}, // another architecture
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x0},
+		{Code: 0x35, Jt: 123, Jf: 0, K: 0xe2},
+		{Code: 0x35, Jt: 60, Jf: 0, K: 0x6b},
+		{Code: 0x35, Jt: 17, Jf: 0, K: 0x3c},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x2b},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x13},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x12},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 0, io_setup: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 18, lookup_dcookie: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x27},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 19, eventfd2: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 39, umount2: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x34},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x33},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 43, statfs: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 51, chroot: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x3a},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 52, fchmod: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x3b},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 58, vhangup: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 59, pipe2: allow
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x5c},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x59},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x3d},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 60, quotactl: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 61, getdents64: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x5a},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 89, acct: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 90, capget: allow
+		{Code: 0x35, Jt: 28, Jf: 0, K: 0x61},
+		{Code: 0x35, Jt: 26, Jf: 0, K: 0x5d},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14}, // from 92, personality: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x20000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x20008},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0xffffffff},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 93, exit: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x62},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 97, unshare: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x68},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 98, futex: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 104, kexec_load: EPERM
+		{Code: 0x35, Jt: 17, Jf: 0, K: 0xaa},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x76},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x71},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x70},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 107, timer_create: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 112, clock_settime: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x74},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 113, clock_gettime: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 116, syslog: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x8f},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x8e},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 118, sched_setparam: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 142, reboot: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xa1},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 143, setregid: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xa3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 161, sethostname: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 163, getrlimit: allow
+		{Code: 0x35, Jt: 27, Jf: 0, K: 0xc7},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xb4},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xab},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 170, settimeofday: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 171, adjtimex: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xc6},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 180, mq_open: EPERM
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},    // from 198, socket: EAFNOSUPPORT unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x1},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0xa},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x10},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50061},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xdc},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xd9},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 199, socketpair: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 217, add_key: EPERM
+		{Code: 0x35, Jt: 8, Jf: 0, K: 0xdd},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14}, // from 220, clone: EPERM unless allowed by its arguments
+		{Code: 0x54, Jt: 0, Jf: 0, K: 0x0},
+		{Code: 0x15, Jt: 0, Jf: 4, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x54, Jt: 0, Jf: 0, K: 0x7e020000},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xe0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 221, execve: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 224, swapon: EPERM
+		{Code: 0x35, Jt: 35, Jf: 0, K: 0x11a},
+		{Code: 0x35, Jt: 17, Jf: 0, K: 0x107},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0xf2},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xf0},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xeb},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 226, mprotect: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 235, mbind: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xf1},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 240, rt_tgsigqueueinfo: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 241, perf_event_open: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xf5},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xf4},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 242, accept4: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 244, arch_specific_syscall: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x104},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 245, unknown: ENOSYS
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x106},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 260, wait4: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 262, fanotify_init: EPERM
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x10d},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x10a},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x109},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 263, fanotify_mark: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 265, open_by_handle_at: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x10c},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 266, clock_adjtime: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 268, setns: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x112},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x10e},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 269, sendmmsg: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 270, process_vm_readv: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x118},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 274, sched_setattr: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x119},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 280, bpf: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 281, execveat: allow
+		{Code: 0x35, Jt: 17, Jf: 0, K: 0x1b6},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x1a8},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x126},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x11b},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 282, userfaultfd: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 283, membarrier: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x127},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 294, kexec_file_load: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 295, unknown: ENOSYS
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1b2},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1a9},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 424, pidfd_send_signal: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 425, io_uring_setup: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 434, pidfd_open: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b4},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026},    // from 435, clone3: ENOSYS
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 436, close_range: allow
+		{Code: 0x35, Jt: 9, Jf: 0, K: 0x1bc},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1b8},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b7},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 438, pidfd_getfd: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 439, faccessat2: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b9},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 440, process_madvise: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1ba},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 441, epoll_pwait2: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 442, mount_setattr: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1c3},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1c2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 444, landlock_create_ruleset: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 450, set_mempolicy_home_node: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 451, cachestat: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 467, open_tree_attr: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 472, unknown: ENOSYS
+	},
+	"node-root": {
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x4},
+		{Code: 0x15, Jt: 1, Jf: 0, K: 0xc00000b7}, // arm64
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x80000000}, // another architecture
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x0},
+		{Code: 0x35, Jt: 128, Jf: 0, K: 0xe0},
+		{Code: 0x35, Jt: 63, Jf: 0, K: 0x6b},
+		{Code: 0x35, Jt: 20, Jf: 0, K: 0x3c},
+		{Code: 0x35, Jt: 10, Jf: 0, K: 0x1a},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x13},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x12},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 0, io_setup: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 18, lookup_dcookie: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x19},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 19, eventfd2: allow
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x18},       // from 25, fcntl: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 1, Jf: 0, K: 0xa},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x2b},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x27},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 26, inotify_init1: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 39, umount2: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x3a},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 43, statfs: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x3b},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 58, vhangup: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 59, pipe2: allow
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x5c},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x59},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x3d},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 60, quotactl: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 61, getdents64: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x5a},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 89, acct: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 90, capget: allow
+		{Code: 0x35, Jt: 28, Jf: 0, K: 0x61},
+		{Code: 0x35, Jt: 26, Jf: 0, K: 0x5d},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14}, // from 92, personality: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x20000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x20008},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0xffffffff},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 93, exit: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x62},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 97, unshare: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x68},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 98, futex: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 104, kexec_load: EPERM
+		{Code: 0x35, Jt: 17, Jf: 0, K: 0xa1},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x76},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x71},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x70},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 107, timer_create: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 112, clock_settime: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x74},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 113, clock_gettime: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 116, syslog: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x8b},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x8a},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 118, sched_setparam: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 138, rt_sigqueueinfo: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x8e},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 139, rt_sigreturn: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x8f},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 142, reboot: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 143, setregid: allow
+		{Code: 0x35, Jt: 9, Jf: 0, K: 0xc6},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xaa},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xa3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 161, sethostname: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 163, getrlimit: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xab},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 170, settimeofday: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xb4},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 171, adjtimex: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 180, mq_open: EPERM
+		{Code: 0x35, Jt: 23, Jf: 0, K: 0xd9},
+		{Code: 0x35, Jt: 21, Jf: 0, K: 0xc7},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14}, // from 198, socket: EAFNOSUPPORT unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x1},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0xa},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14},
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x10},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50061},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 199, socketpair: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xdc},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 217, add_key: EPERM
+		{Code: 0x35, Jt: 8, Jf: 0, K: 0xdd},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14}, // from 220, clone: EPERM unless allowed by its arguments
+		{Code: 0x54, Jt: 0, Jf: 0, K: 0x0},
+		{Code: 0x15, Jt: 0, Jf: 4, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x54, Jt: 0, Jf: 0, K: 0x7e020000},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 221, execve: allow
+		{Code: 0x35, Jt: 40, Jf: 0, K: 0x11a},
+		{Code: 0x35, Jt: 22, Jf: 0, K: 0x107},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0xf4},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0xeb},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xe2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 224, swapon: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 226, mprotect: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xf2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 235, mbind: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 242, accept4: allow
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x104},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0xf5},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 244, arch_specific_syscall: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 245, unknown: ENOSYS
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x105},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 260, wait4: allow
+		{Code: 0x35, Jt: 6, Jf: 0, K: 0x106},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x14}, // from 261, prlimit64: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x10},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 262, fanotify_init: EPERM
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x10d},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x10a},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x109},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 263, fanotify_mark: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 265, open_by_handle_at: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x10c},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 266, clock_adjtime: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 268, setns: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x112},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x10e},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 269, sendmmsg: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 270, process_vm_readv: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x118},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 274, sched_setattr: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x119},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 280, bpf: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 281, execveat: allow
+		{Code: 0x35, Jt: 22, Jf: 0, K: 0x1b6},
+		{Code: 0x35, Jt: 7, Jf: 0, K: 0x1a8},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x126},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x11b},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 282, userfaultfd: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 283, membarrier: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x127},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 294, kexec_file_load: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 295, unknown: ENOSYS
+		{Code: 0x35, Jt: 8, Jf: 0, K: 0x1b2},
+		{Code: 0x35, Jt: 6, Jf: 0, K: 0x1a9},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x24}, // from 424, pidfd_send_signal: EPERM unless allowed by its arguments
+		{Code: 0x15, Jt: 0, Jf: 3, K: 0x0},
+		{Code: 0x20, Jt: 0, Jf: 0, K: 0x20},
+		{Code: 0x15, Jt: 0, Jf: 1, K: 0x0},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 425, io_uring_setup: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 434, pidfd_open: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b4},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026},    // from 435, clone3: ENOSYS
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 436, close_range: allow
+		{Code: 0x35, Jt: 9, Jf: 0, K: 0x1bc},
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1b8},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b7},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 438, pidfd_getfd: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 439, faccessat2: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1b9},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 440, process_madvise: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1ba},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 441, epoll_pwait2: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 442, mount_setattr: EPERM
+		{Code: 0x35, Jt: 3, Jf: 0, K: 0x1c3},
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1c2},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 444, landlock_create_ruleset: allow
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001},    // from 450, set_mempolicy_home_node: EPERM
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d3},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x7fff0000}, // from 451, cachestat: allow
+		{Code: 0x35, Jt: 1, Jf: 0, K: 0x1d8},
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50001}, // from 467, open_tree_attr: EPERM
+		{Code: 0x06, Jt: 0, Jf: 0, K: 0x50026}, // from 472, unknown: ENOSYS
+	},
 }

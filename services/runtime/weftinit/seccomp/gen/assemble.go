@@ -131,6 +131,8 @@ func condition(a specs.LinuxSeccompArg) []instruction {
 			{code: opLoad, k: high}, {code: opAnd, k: hi}, {code: opJumpEq, k: uint32(a.ValueTwo >> 32), failFalse: true},
 			{code: opLoad, k: low}, {code: opAnd, k: lo}, {code: opJumpEq, k: uint32(a.ValueTwo), failFalse: true},
 		}
+	case specs.OpNotEqual: // of the 32 bits that the kernel looks at: the arguments compared so are ints
+		return []instruction{{code: opLoad, k: low}, {code: opJumpEq, k: lo, failTrue: true}}
 	case specs.OpLessThan:
 		if hi == 0 {
 			return []instruction{

@@ -38,18 +38,18 @@ var denied = []string{
 // but a few, and the others are where kernel bugs were found.
 var socketFamilies = []uint64{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}
 
-func newPolicy(a architecture, numbers map[string]uint32) (*policy, error) {
+func newPolicy(a architecture, numbers map[string]uint32, pr profile, root bool) (*policy, error) {
 	p := &policy{arch: a, names: map[uint32]string{}, actions: map[uint32]action{}}
 	for name, n := range numbers {
 		p.names[n] = name
 		p.actions[n] = action{result: retErrno(unix.EPERM)}
 	}
 	spec := &specs.Spec{Process: &specs.Process{Capabilities: &specs.LinuxCapabilities{}}, Linux: &specs.Linux{}}
-	profile := seccomp.DefaultProfile(spec)
-	if profile.DefaultAction != specs.ActErrno {
-		return nil, fmt.Errorf("the profile's default is %s, not an errno", profile.DefaultAction)
+	common := seccomp.DefaultProfile(spec)
+	if common.DefaultAction != specs.ActErrno {
+		return nil, fmt.Errorf("the profile's default is %s, not an errno", common.DefaultAction)
 	}
-	for _, rule := range profile.Syscalls {
+	for _, rule := range common.Syscalls {
 		for _, name := range rule.Names {
 			if n, ok := numbers[name]; ok { // else one of another architecture
 				if err := p.add(n, rule); err != nil {
@@ -62,6 +62,12 @@ func newPolicy(a architecture, numbers map[string]uint32) (*policy, error) {
 		if n, ok := numbers[name]; ok {
 			p.actions[n] = action{result: retErrno(unix.EPERM)}
 		}
+	}
+	if err := p.apply(pr, numbers); err != nil {
+		return nil, err
+	}
+	if root {
+		p.forRoot(numbers)
 	}
 	return p, p.restrictSockets(numbers["socket"])
 }
