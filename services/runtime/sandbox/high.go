@@ -38,6 +38,15 @@ func (n *Node) runtimeOf(s Spec, l Level) (string, error) {
 	return name, n.engine.HasRuntime(name)
 }
 
+// Levels of sandboxes that this node can make.
+func (n *Node) Levels() []string {
+	levels := []string{workspace.LevelStandard, workspace.LevelCustom}
+	if n.engine.HasRuntime(High.Runtime) == nil {
+		levels = append(levels, workspace.LevelHigh)
+	}
+	return levels
+}
+
 // Annotations that runtimes understand.
 const (
 	// groupAnnotation puts containers with the same value under one shim: 0.6 MiB each instead of 6.4.

@@ -58,7 +58,10 @@ func mountMemory(dir string) error {
 
 // idMapped gives a detached copy of the mount at path on which the owner uid:gid on disk is the host's
 // user to; every other owner shows as nobody, and nobody can become one.
-func idMapped(path string, uid, gid, to uint32, readOnly bool) (int, error) {
+//
+// maker, unless it is 0, is one more user of the node's, who makes files in the name of others: on disk they are
+// makerID's until they get their owner.
+func idMapped(path string, uid, gid, to, maker uint32, readOnly bool) (int, error) {
 	tree, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil {
 		return -1, fmt.Errorf("workspace %s: %w", path, err)
@@ -70,7 +73,7 @@ func idMapped(path string, uid, gid, to uint32, readOnly bool) (int, error) {
 	if uid == to && gid == to {
 		err = unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr)
 	} else {
-		err = withUserNamespace(uid, gid, to, func(fd int) error {
+		err = withUserNamespace(uid, gid, to, maker, func(fd int) error {
 			attr.Attr_set |= unix.MOUNT_ATTR_IDMAP
 			attr.Userns_fd = uint64(fd)
 			return unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr)
@@ -83,10 +86,20 @@ func idMapped(path string, uid, gid, to uint32, readOnly bool) (int, error) {
 	return tree, nil
 }
 
-// withUserNamespace runs do with a user namespace that maps uid:gid to the host's user and group to.
-func withUserNamespace(uid, gid, to uint32, do func(fd int) error) error {
-	one := func(id uint32) []idMap { return []idMap{{ContainerID: int(id), HostID: int(to), Size: 1}} }
-	return withNamespaces(unix.CLONE_NEWUSER, one(uid), one(gid), func(procDir string) error {
+// makerID owns on disk what a maker has just made.
+const makerID = 65533
+
+// withUserNamespace runs do with a user namespace that maps uid:gid to the host's user and group to, and makerID to
+// maker, if there is one.
+func withUserNamespace(uid, gid, to, maker uint32, do func(fd int) error) error {
+	ids := func(id uint32) []idMap {
+		m := []idMap{{ContainerID: int(id), HostID: int(to), Size: 1}}
+		if maker != 0 && maker != to && id != makerID {
+			m = append(m, idMap{ContainerID: makerID, HostID: int(maker), Size: 1})
+		}
+		return m
+	}
+	return withNamespaces(unix.CLONE_NEWUSER, ids(uid), ids(gid), func(procDir string) error {
 		fd, err := unix.Open(filepath.Join(procDir, "ns", "user"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return err
@@ -122,12 +135,15 @@ func isMounted(path string) (bool, error) {
 // is writable.
 func (s *Sandbox) mountScratch() error {
 	if s.spec.Isolation.WritableRoot {
-		return s.mountOwn()
+		if err := s.mountOwn(); err != nil {
+			return err
+		}
+		return s.show()
 	}
 	r := s.spec.Resources
 	data := fmt.Sprintf("mode=0755,size=%d,nr_inodes=%d,uid=%d,gid=%d", r.DiskBytes, max(1024, r.DiskBytes>>12), s.HostUID(), s.HostUID())
-	if err := unix.Mount("tmpfs", s.path("workspace"), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
+	if err := unix.Mount("tmpfs", s.workspace(), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
 		return fmt.Errorf("workspace in memory: %w", err)
 	}
-	return nil
+	return s.show()
 }

@@ -34,7 +34,7 @@ func mountOverlay(target, scratch string, l filesystem.Layers, uid, gid, to uint
 		if err := os.MkdirAll(at, 0o700); err != nil {
 			return err
 		}
-		tree, err := idMapped(path, uid, gid, to, true)
+		tree, err := idMapped(path, uid, gid, to, 0, true)
 		if err != nil {
 			return err
 		}
