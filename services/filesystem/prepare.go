@@ -63,6 +63,11 @@ func (s *Service) Prepare(ctx context.Context, by mesh.Caller, req wire.Prepare)
 	if req.Mode != modePrivate && req.Mode != modeReadOnly {
 		return wire.Prepared{}, fault.New(fault.Invalid, "mode %q must be private or readonly", req.Mode)
 	}
+	if req.From != "" {
+		if err := checkID("from", req.From); err != nil {
+			return wire.Prepared{}, fault.New(fault.Invalid, "%v", err)
+		}
+	}
 	if req.DiskBytes < 0 {
 		return wire.Prepared{}, fault.New(fault.Invalid, "disk_bytes %d must not be negative", req.DiskBytes)
 	}
@@ -95,7 +100,7 @@ func (s *Service) Prepare(ctx context.Context, by mesh.Caller, req wire.Prepare)
 	}
 	made, err := s.trees.Prepare(ctx, sp.trees(), tree.Overlay{
 		Node: by.Principal, Tenant: req.Tenant, Workspace: req.Workspace, Owner: req.Owner, Attempt: req.Attempt, Sandbox: req.Sandbox,
-		Base: base, ReadOnly: req.Mode == modeReadOnly, DiskBytes: req.DiskBytes, IDBase: req.IDBase, At: s.cfg.Clock().UTC(),
+		Base: base, ReadOnly: req.Mode == modeReadOnly, DiskBytes: req.DiskBytes, IDBase: req.IDBase, From: req.From, At: s.cfg.Clock().UTC(),
 	}, root)
 	if err != nil {
 		return wire.Prepared{}, storeFault(err)
@@ -133,14 +138,9 @@ func (s *Service) fence(ctx context.Context, sp *space, req wire.Prepare) (base 
 	case have.Attempt == req.Attempt:
 		return have.Base, nil
 	}
-	st, err := s.head(ctx, sp)
-	if err == nil {
-		err = s.settle(ctx, sp, st)
-	}
-	if err != nil {
+	if base, err = s.startOf(ctx, sp, req); err != nil {
 		return "", err
 	}
-	base = st.Value.Snapshot
 	_, err = s.cfg.Records.Overlays.Write(ctx, sp.key(req.Owner), r.Sequence, eventOpened, wire.Overlay{
 		Owner: req.Owner, Attempt: req.Attempt, Sandbox: req.Sandbox, Base: base, State: overlayOpen, At: s.cfg.Clock().UTC(),
 	})
@@ -148,4 +148,20 @@ func (s *Service) fence(ctx context.Context, sp *space, req wire.Prepare) (base 
 		err = s.trees.Remove(have.Sandbox)
 	}
 	return base, err
+}
+
+// startOf gives the snapshot that an overlay starts from: the head, or that of the overlay that it copies.
+func (s *Service) startOf(ctx context.Context, sp *space, req wire.Prepare) (string, error) {
+	if req.From == "" {
+		st, err := s.head(ctx, sp)
+		if err == nil {
+			err = s.settle(ctx, sp, st)
+		}
+		return st.Value.Snapshot, err
+	}
+	r, err := s.cfg.Records.Overlays.Get(ctx, sp.key(req.From))
+	if err == nil && (r.Value.State != overlayOpen || r.Value.Sandbox != req.From) {
+		err = fault.New(fault.Conflict, "the files of sandbox %s were %s already", req.From, r.Value.State)
+	}
+	return r.Value.Base, err
 }

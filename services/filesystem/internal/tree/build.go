@@ -77,6 +77,9 @@ func (t *Trees) begin(o Overlay) error {
 func (t *Trees) volume(ctx context.Context, o Overlay) error {
 	dir := t.dir(o.Sandbox)
 	image := filepath.Join(dir, "disk.img")
+	if o.From != "" {
+		return t.copyVolume(o, image)
+	}
 	if err := t.vol.Create(ctx, image, o.DiskBytes); err != nil {
 		return err
 	}

@@ -39,6 +39,7 @@ type Overlay struct {
 	DiskBytes int64     `json:"disk_bytes"`
 	IDBase    uint32    `json:"id_base,omitempty"` // host id to which container id 0 maps; 0: it is not mounted here
 	Layers    []string  `json:"layers"`            // ids, the uppermost first
+	From      string    `json:"from,omitempty"`    // whose changes it began with
 	At        time.Time `json:"at"`
 }
 
