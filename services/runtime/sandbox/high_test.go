@@ -291,3 +291,46 @@ func TestAnyOtherRuntimeByName(t *testing.T) {
 	}
 	requireNothing(t, n)
 }
+
+// A blank sandbox of level high becomes somebody's: files, limits, credentials come with the claim. One with a root of
+// its own has that, too.
+func TestHighIsClaimed(t *testing.T) {
+	n := newNode(t, machine.Engine(t))
+	mold := testMold()
+	mold.Level = workspace.LevelHigh
+	m, err := n.CreateBlank(within(t, time.Minute), mold)
+	require.NoError(t, err)
+	spec := testSpec()
+	high(&spec)
+	spec.Files = true
+	s, err := n.Bind(within(t, time.Minute), m, spec)
+	require.NoError(t, err)
+	dir := tree(t, map[string]string{"a.txt": "hello\n"})
+	require.NoError(t, s.MountWorkspace(filesystem.Prepared{Path: dir, UID: diskUID, GID: diskUID}, false))
+	require.NoError(t, s.WriteSecrets([]secrets.File{{Name: "token", Value: []byte("hunter2")}}))
+	_, out := sh(t, s, "cat /etc/hostname /workspace/a.txt /run/secrets/token; touch /workspace/b; stat -c %u /workspace/b")
+	require.Equal(t, "planner\nhello\nhunter21000\n", out)
+	require.EqualValues(t, diskUID, ownerOn(t, filepath.Join(dir, "b")))
+	limits, err := s.group.Limits()
+	require.NoError(t, err)
+	require.Equal(t, s.limits(High), limits)
+	require.NoError(t, s.Destroy(within(t, time.Minute)))
+
+	mold.Isolation = workspace.Isolation{RootInside: true, WritableRoot: true}
+	m, err = n.CreateBlank(within(t, time.Minute), mold)
+	require.NoError(t, err)
+	spec = testSpec()
+	high(&spec)
+	spec.Isolation = mold.Isolation
+	s, err = n.Bind(within(t, time.Minute), m, spec)
+	require.NoError(t, err)
+	r, err := s.Supervisor().Run(within(t, time.Minute), supervisor.ProcessSpec{
+		Argv: supervisor.Texts("/bin/sh", "-c", "id -u; echo x > /etc/x && chown 1000 /etc/x && stat -c %u /etc/x; echo y > /workspace/y && cat /workspace/y; df -k / | awk 'END {print ($2 < 2*1024*1024)}'"),
+		Identity: s.Payload(), Dir: "/", Env: supervisor.Texts("PATH=/usr/bin:/bin"),
+	}, nil, 1<<20)
+	require.NoError(t, err)
+	require.Equal(t, "0\n1000\ny\n1\n", string(r.Stdout)+string(r.Stderr))
+	require.NoError(t, s.Destroy(within(t, time.Minute)))
+	requireNothing(t, n)
+	require.Empty(t, highTraces(t, n))
+}
