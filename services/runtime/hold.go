@@ -33,6 +33,7 @@ type hold struct {
 	leases   *secrets.LeaseRef // what is to be renewed; nil where nothing was issued
 	frozen   bool              // because the claim could not be renewed
 	paused   bool              // because somebody wants it so; what is frozen or paused stands still
+	hushed   bool              // for a moment, while its files are copied
 	settling bool              // the outcome is being reported; the answer to that says whose the claim is
 	over     bool              // the claim ended; no verdict matters any more
 	stopping bool
@@ -143,7 +144,7 @@ func (h *hold) thaw(ctx context.Context) error {
 	if !h.frozen {
 		return nil
 	}
-	if h.box != nil && !h.paused {
+	if h.box != nil && !h.paused && !h.hushed {
 		if err := h.box.Resume(ctx); err != nil {
 			return err // still frozen; the next renewal tries again
 		}

@@ -36,6 +36,7 @@ type interactive struct {
 	gate *gate
 	desk *desk
 	life *life
+	from *parent // whose files it begins with, if it is a fork
 	// words are what it said last; nil before it could be reached.
 	words *lastWords
 	oom   oomWatch
@@ -52,6 +53,11 @@ func (s *Service) SandboxCreate(ctx, run context.Context, req runtime.SandboxCre
 	if err := errors.Join(schemas.CheckID("sandbox", b.ID), schemas.CheckName("tenant", b.Tenant), schemas.CheckName("workspace", b.Workspace)); err != nil {
 		return fault.New(fault.Invalid, "%v", err)
 	}
+	return s.openBox(ctx, run, b, nil)
+}
+
+// openBox is SandboxCreate after its checks, of a fork too.
+func (s *Service) openBox(ctx, run context.Context, b workspace.Sandbox, p *parent) error {
 	s.mu.Lock()
 	there := s.serving[b.ID]
 	s.mu.Unlock()
@@ -71,6 +77,7 @@ func (s *Service) SandboxCreate(ctx, run context.Context, req runtime.SandboxCre
 	}
 	now := s.cfg.Clock().UTC()
 	i := s.interactive(h, boxEntry{Sandbox: b, StartedAt: now}, newLife(b, h.active, now))
+	i.from = p
 	if err := i.open(ctx); err != nil {
 		s.log.Warn("a sandbox could not be made", "sandbox", b.ID, "error", err)
 		i.undo(context.WithoutCancel(ctx))
@@ -89,11 +96,15 @@ func (s *Service) interactive(h *hold, e boxEntry, l *life) *interactive {
 func (i *interactive) place() *place {
 	b := i.e.Sandbox
 	resources, _ := sandbox.Resolve(b.Run.Resources) // what is wrong with them, Create says
-	return &place{
-		s: i.s, h: i.h, run: b.Run, ref: i.ref(),
+	pl := &place{
+		s: i.s, h: i.h, run: b.Run, ref: i.ref(), from: i.from,
 		spec: sandbox.Spec{ID: b.ID, Generation: b.Generation, Tenant: b.Tenant, Workspace: b.Workspace, Principal: b.Principal,
 			Level: b.Run.Level, Image: b.Run.Image, Isolation: b.Run.Isolation, Resources: resources, Files: b.Run.Files != filesNone},
 	}
+	if i.from != nil {
+		pl.spec.From = i.from.layer
+	}
+	return pl
 }
 
 // ref names its leases. It is no attempt: its fencing number goes with the files only.

@@ -10,7 +10,10 @@ import (
 )
 
 // death is why a sandbox is to be ended, and who wants it.
-type death struct{ reason, by string }
+type death struct {
+	reason, by string
+	discard    bool // it is no sandbox of anybody's yet: nothing of it is kept or reported
+}
 
 // asked is something that is done to a sandbox between two looks at it.
 type asked struct {
@@ -43,7 +46,11 @@ func (i *interactive) live(ctx context.Context) {
 			i.end(ctx)
 			return
 		case d := <-i.kill:
-			i.die(ctx, d)
+			if d.discard {
+				i.undo(ctx)
+			} else {
+				i.die(ctx, d)
+			}
 			return
 		case a := <-i.asks:
 			a.err <- a.do(a.ctx)

@@ -32,6 +32,7 @@ type place struct {
 	run  workspace.RunSpec
 	spec sandbox.Spec
 	box  *sandbox.Sandbox
+	from *parent // whose files it begins with; nil for none
 
 	input       []byte
 	traceparent string
@@ -108,16 +109,23 @@ func (p *place) cold(ctx context.Context) (*sandbox.Sandbox, error) {
 func (p *place) prepare(ctx context.Context) (filesystem.Prepared, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.s.cfg.timing.merge)
 	defer cancel()
-	mode := p.run.Files
-	if mode == "" {
-		mode = "private"
+	return p.s.cfg.Files.Prepare(ctx, prepareOf(p))
+}
+
+// prepareOf is what is asked of the filesystem service.
+func prepareOf(p *place) filesystem.Prepare {
+	req := filesystem.Prepare{Tenant: p.ref.Tenant, Workspace: p.ref.Workspace, Owner: p.ref.Task, Attempt: p.ref.Attempt,
+		Sandbox: p.ref.Sandbox, Mode: p.run.Files, DiskBytes: p.spec.Resources.DiskBytes}
+	if req.Mode == "" {
+		req.Mode = "private"
 	}
-	owner := p.ref.Task
-	if owner == "" {
-		owner = p.ref.Sandbox
+	if req.Owner == "" {
+		req.Owner = req.Sandbox
 	}
-	return p.s.cfg.Files.Prepare(ctx, filesystem.Prepare{Tenant: p.ref.Tenant, Workspace: p.ref.Workspace, Owner: owner,
-		Attempt: p.ref.Attempt, Sandbox: p.ref.Sandbox, Mode: mode, DiskBytes: p.spec.Resources.DiskBytes})
+	if p.from != nil {
+		req.From = p.from.id
+	}
+	return req
 }
 
 // issue asks for the credentials and opens their seal.
@@ -143,6 +151,11 @@ func (p *place) issue(ctx context.Context) (secrets.Issued, int, error) {
 // furnish puts the parts together: mounts, files, and what has to be remembered.
 func (p *place) furnish(ctx context.Context, prepared filesystem.Prepared, k kept) error {
 	if p.run.Files != filesNone {
+		if p.from != nil {
+			if err := p.box.TakeOver(ctx, prepared, p.from.first); err != nil {
+				return mine{fault.Wrap(err, fault.CodeOf(err), "the other sandbox's files can't be taken over")}
+			}
+		}
 		if err := p.box.MountWorkspace(prepared, p.run.Files == filesReadOnly); err != nil {
 			return mine{fault.Wrap(err, fault.Unavailable, "the workspace's files can't be mounted")}
 		}
@@ -213,6 +226,7 @@ func (p *place) environment(ctx context.Context, k kept, box *sandbox.Sandbox) (
 	}
 	env := map[string]string{
 		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "HOME": sandbox.HomePath, "TMPDIR": "/tmp",
+		"HOSTNAME": p.spec.Principal,
 	}
 	for name, v := range image {
 		env[name] = v

@@ -36,6 +36,12 @@ func (s *Service) serve(run context.Context) (stop func(), err error) {
 			}
 			return workspace.Empty{}, s.SandboxKill(ctx, req)
 		}),
+		mesh.Op(runtime.OpSandboxFork, createTimeout, func(ctx context.Context, by mesh.Caller, req runtime.SandboxFork) (workspace.Empty, error) {
+			if err := managerOnly(by); err != nil {
+				return workspace.Empty{}, err
+			}
+			return workspace.Empty{}, s.SandboxFork(ctx, run, req)
+		}),
 		ofManager(runtime.OpSandboxExtend, s.SandboxExtend),
 		ofManager(runtime.OpSandboxPause, s.SandboxPause),
 		ofManager(runtime.OpSandboxResume, s.SandboxResume),

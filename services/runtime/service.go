@@ -87,7 +87,7 @@ func (s *Service) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var loops sync.WaitGroup
 	defer func() { cancel(); loops.Wait(); s.work.Wait(); s.cfg.Queue.Close() }()
-	if err := s.resume(ctx); err != nil {
+	if err := errors.Join(s.clearForks(), s.resume(ctx)); err != nil {
 		return err
 	}
 	stop, err := s.serve(ctx)
