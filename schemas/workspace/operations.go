@@ -291,6 +291,7 @@ type Heartbeat struct {
 	Used        int               `json:"used"`
 	Labels      map[string]string `json:"labels,omitempty"`
 	Images      []string          `json:"images,omitempty"`
+	Levels      []string          `json:"levels,omitempty"` // security levels that it has; none: it does not say
 	Version     string            `json:"version"`
 	DiskFree    int64             `json:"disk_free"`          // bytes where sandboxes write
 	Draining    bool              `json:"draining,omitempty"` // takes nothing new

@@ -41,7 +41,7 @@ func (s *Service) beat(ctx context.Context) {
 func (s *Service) status() workspace.Heartbeat {
 	hb := workspace.Heartbeat{
 		Node: s.cfg.Node, Incarnation: s.incarnation, NodeKey: s.keyPublic, Slots: s.cfg.Slots, Labels: s.cfg.Labels,
-		Images: s.engine.Archives(), Version: s.cfg.Version,
+		Images: s.engine.Archives(), Levels: s.node.Levels(), Version: s.cfg.Version,
 	}
 	hb.Pools = s.warm.states()
 	hb.DiskFree, _ = sandbox.FreeDisk(s.cfg.DataDir)

@@ -32,7 +32,14 @@ func (s *Service) Claim(ctx context.Context, by mesh.Caller, req workspace.Claim
 	now := s.cfg.Now().UTC()
 	k := itemKey(req.QueueItem)
 	h := lifecycle.Holder{Attempt: req.Attempt, Node: by.Principal, Sandbox: req.Sandbox, NodeKey: req.NodeKey}
-	r, err := s.stores.tasks.Update(ctx, k, func(t *workspace.Task) (string, error) { return lifecycle.Claim(t, h, now) })
+	r, err := s.stores.tasks.Update(ctx, k, func(t *workspace.Task) (string, error) {
+		if t.Run != nil {
+			if err := s.nodes.mayRun(by.Principal, t.Run.Level); err != nil {
+				return "", err
+			}
+		}
+		return lifecycle.Claim(t, h, now)
+	})
 	if err != nil {
 		if fault.Is(err, fault.NotFound) {
 			err = fault.Wrap(err, fault.Conflict, "task %s is no longer there", req.Task)

@@ -265,13 +265,13 @@ func (ns *nodeSet) placement(pin string) string {
 // emptiest is the ready node with the most free slots by its own word and ours; "" if none has one. Nodes that
 // have a member of one of the pools ready come first. The member counts as taken at once, so that a burst does
 // not all go where one is left; the node's next heartbeat says what is so.
-func (ns *nodeSet) emptiest(pin string, pools ...workspace.PoolRef) string {
+func (ns *nodeSet) emptiest(pin, level string, pools ...workspace.PoolRef) string {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
 	best, room, warm := "", 0, false
 	for _, name := range slices.Sorted(maps.Keys(ns.m)) {
 		n := ns.m[name]
-		if ns.why(n) != "" || (pin != "" && pin != name) {
+		if ns.why(n) != "" || (pin != "" && pin != name) || !n.offers(level) {
 			continue
 		}
 		free, ready := n.beat.Slots-max(n.beat.Used, len(n.held)), n.member(pools) != nil

@@ -51,7 +51,10 @@ func (s *Service) SandboxCreate(ctx context.Context, by mesh.Caller, req workspa
 	if err := v.checkSandboxes(ws); err != nil {
 		return none, err
 	}
-	node := s.nodes.emptiest(ws.Labels[workspace.LabelNode], poolsFor(by.Tenant, by.Workspace, tpl)...)
+	if err := s.nodes.offered(run.Level); err != nil {
+		return none, err
+	}
+	node := s.nodes.emptiest(ws.Labels[workspace.LabelNode], run.Level, poolsFor(by.Tenant, by.Workspace, tpl)...)
 	if node == "" {
 		return none, fault.New(fault.Exhausted, "no node has room for a sandbox now; try again, or see `weft node list`")
 	}

@@ -61,7 +61,7 @@ type field struct {
 // fields pairs each name on the wire with where it goes, so that one wrong type does not hide the rest.
 func fields(s *workspace.Submission) []field {
 	return []field{
-		{"agent", &s.Agent}, {"template", &s.Template}, {"command", &s.Command}, {"input", &s.Input},
+		{"agent", &s.Agent}, {"template", &s.Template}, {"level", &s.Level}, {"command", &s.Command}, {"input", &s.Input},
 		{"env", &s.Env}, {"priority", &s.Priority}, {"timeout_ms", &s.TimeoutMS}, {"max_attempts", &s.MaxAttempts},
 		{"labels", &s.Labels}, {"group", &s.Group}, {"parent", &s.Parent}, {"depth", &s.Depth},
 	}
