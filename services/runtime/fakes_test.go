@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -280,6 +281,13 @@ func (f files) Prepare(_ context.Context, req filesystem.Prepare) (filesystem.Pr
 			return filesystem.Prepared{}, err
 		}
 		_ = os.Chown(o.path, 1000, 1000)
+		if from := f.overlays[req.From]; from != nil {
+			if out, err := exec.Command("cp", "-a", from.path+"/.", o.path).CombinedOutput(); err != nil {
+				return filesystem.Prepared{}, fmt.Errorf("copy: %w: %s", err, out)
+			}
+			f.overlays[req.Sandbox] = o
+			return filesystem.Prepared{Path: o.path, UID: 1000, GID: 1000, Base: "base"}, nil
+		}
 		_ = os.WriteFile(filepath.Join(o.path, "head.txt"), []byte("from the head\n"), 0o644)
 		_ = os.Chown(filepath.Join(o.path, "head.txt"), 1000, 1000)
 		f.overlays[req.Sandbox] = o
