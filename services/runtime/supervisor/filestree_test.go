@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -71,7 +70,7 @@ func file(name, body string) tar.Header {
 
 func TestFileTrees(t *testing.T) {
 	b := newBox(t, withTmpfs("/other"))
-	ctx := within(t, 5*time.Minute)
+	ctx := within(t, 5*minute)
 	f := b.Files(as)
 	text := func(path string) string {
 		t.Helper()

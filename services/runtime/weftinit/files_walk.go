@@ -22,7 +22,7 @@ const (
 // without a call stack or a descriptor for each: of the upper ones it keeps the identity, comes back by "..",
 // and makes sure that it is there. All of it runs inside asUser, close excepted.
 type walker struct {
-	sorted bool     // in the order of names; else as they come, and again from the start as long as some do
+	sorted bool     // in the order of names; else as they come, from the start again until none is left: only to remove them
 	post   bool     // a directory comes a second time after what is in it
 	strict bool     // a directory that can't be opened is an error; else it is skipped
 	depth  int      // levels that are entered; 1 is the top only

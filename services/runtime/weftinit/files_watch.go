@@ -72,7 +72,7 @@ func (t *watching) begin() error {
 			_ = unix.Close(fd)
 			return err
 		}
-		from, err = walkFrom(fd, walker{})
+		from, err = walkFrom(fd, walker{sorted: true})
 		return err
 	})
 	if err == nil && from != nil {
@@ -182,7 +182,7 @@ func (t *watching) take(p *place) error {
 			_ = unix.Close(fd)
 			return nil
 		}
-		from, err = walkFrom(fd, walker{})
+		from, err = walkFrom(fd, walker{sorted: true})
 		return err
 	})
 	if err != nil || from == nil {
