@@ -11,7 +11,6 @@ import (
 	"github.com/weftmesh/weft/pkg/mesh"
 	"github.com/weftmesh/weft/schemas/workspace"
 	"github.com/weftmesh/weft/services/runtime/sandbox"
-	"github.com/weftmesh/weft/services/runtime/supervisor"
 )
 
 // desk serves the operations on one sandbox, of an attempt or standing alone, on the sbx plane.
@@ -23,9 +22,12 @@ type desk struct {
 	words  *lastWords
 	served *mesh.Served
 
-	mu    sync.Mutex
-	env   []string                       // of what is started; see environ
-	procs map[string]*supervisor.Process // those of Exec that run
+	seats  *seats
+	naming sync.Mutex // held while a name is given to a process
+	ended  sync.Once
+
+	mu  sync.Mutex
+	env []string // of what is started; see environ
 }
 
 // operationTimeout bounds the operations that are no streams.
@@ -33,19 +35,23 @@ const operationTimeout = 10 * time.Second
 
 // openDesk begins to serve.
 func (s *Service) openDesk(box *sandbox.Sandbox, run *workspace.RunSpec, env []string, life *life, words *lastWords) (*desk, error) {
-	d := &desk{s: s, box: box, run: run, env: env, life: life, words: words, procs: map[string]*supervisor.Process{}}
+	d := &desk{s: s, box: box, run: run, env: env, life: life, words: words, seats: newSeats()}
 	if s.cfg.Mesh == nil {
 		return d, nil
 	}
 	c, spec := s.cfg.Mesh, box.Spec()
 	var err error
 	d.served, err = c.ServeSandbox(spec.Tenant, spec.Workspace, spec.ID, slices.Concat(d.inspectOperations(),
-		mesh.Guarded(life.mayUse, slices.Concat(d.processOperations(c), d.fileOperations(c))...))...)
+		mesh.Guarded(life.mayUse, slices.Concat(d.processOperations(c), d.portOperations(c), d.fileOperations(c))...))...)
 	return d, err
 }
 
 func (d *desk) close() {
-	if d != nil && d.served != nil {
+	if d == nil {
+		return
+	}
+	d.ended.Do(func() { close(d.seats.closed) })
+	if d.served != nil {
 		d.served.Stop()
 	}
 }

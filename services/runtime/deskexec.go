@@ -2,64 +2,72 @@ package runtime
 
 import (
 	"context"
-	"errors"
-	"io"
-	"sync"
-	"syscall"
+	"math"
+	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/weftmesh/weft/pkg/fault"
 	"github.com/weftmesh/weft/pkg/mesh"
 	"github.com/weftmesh/weft/pkg/mesh/stream"
+	"github.com/weftmesh/weft/schemas"
 	"github.com/weftmesh/weft/schemas/runtime"
 	"github.com/weftmesh/weft/schemas/workspace"
 	"github.com/weftmesh/weft/services/runtime/sandbox"
 	"github.com/weftmesh/weft/services/runtime/supervisor"
 )
 
-// processOperations are those on processes.
-func (d *desk) processOperations(c *mesh.Conn) []mesh.Endpoint {
-	return []mesh.Endpoint{
-		stream.Op(c, runtime.OpExec, d.Exec),
-		mesh.Op(runtime.OpSignal, operationTimeout, d.Signal),
-		mesh.Op(runtime.OpResize, operationTimeout, d.Resize),
-	}
-}
+const (
+	// callerGrace is how long a process outlives the loss of the caller that it belongs to, who may come back.
+	callerGrace = 30 * time.Second
+	// stopGrace is between SIGTERM and SIGKILL for a process whose caller has left.
+	stopGrace = time.Second
+	// execBuffer is kept of each output until the caller has it: a window of the stream, and as much again
+	// while acknowledgements are on their way.
+	execBuffer = 2 << 20
+	// maxTimeout of a process is far enough off, and keeps milliseconds from overflowing.
+	maxTimeout = 366 * 24 * time.Hour
+	maxGrace   = 10 * time.Minute
+)
 
 // Exec runs a process as the sandbox's payload. Its streams are the channels stdin, stdout and stderr; resize and
-// signal come as control messages. The process ends when its caller is gone.
+// signal come as control messages. Nothing of its output is lost while the caller is there, or comes back by Attach
+// after this node's process has restarted: until the caller has it, it is kept, and holds the process back. The process
+// ends when its caller leaves, or does not come back in time.
 func (d *desk) Exec(ctx context.Context, _ mesh.Caller, req runtime.ExecRequest, s *stream.Session) (runtime.ExecResult, error) {
-	defer d.use()()
+	defer d.used(req.PTY)()
 	spec, err := d.process(req)
 	if err != nil {
 		return runtime.ExecResult{}, err
 	}
+	spec.Output, spec.Buffer, spec.KillLeftovers = supervisor.OutputLossless, execBuffer, true
+	spec.Labels = map[string]string{labelKind: kindExec}
 	alive, stop := until(ctx, d.box.Gone(), errGone)
 	defer stop()
 	p, err := d.start(ctx, spec)
 	if err != nil {
 		return runtime.ExecResult{}, d.failed(alive, err)
 	}
-	d.enter(p)
-	defer d.leave(p)
-	if err := s.Send(stream.Started, runtime.Process{ID: p.ID(), Argv: req.Argv, PID: p.PID(), Running: true}); err != nil {
+	seat, alive := d.seats.take(alive, ownerSeat(p.ID()))
+	defer d.belongs(p, s, seat)
+	r := &relay{d: d, p: p, s: s, acks: true, taken: req.ID != "", words: d.words.begin(p.ID(), req.Argv)}
+	if err := s.Send(stream.Started, runtime.Process{ID: p.ID(), Argv: req.Argv, PID: p.PID(), UID: spec.Identity.UID, PTY: req.PTY, Foreground: true, Running: true}); err != nil {
 		return runtime.ExecResult{}, err
 	}
-	x := &execution{p: p, s: s, words: d.words.begin(p.ID(), req.Argv)}
-	x.begin(alive, req.Stdin || req.PTY)
-	exit, err := x.output(alive)
-	x.end()
+	exit, err := r.run(alive, req.Stdin || req.PTY)
 	if err != nil {
 		return runtime.ExecResult{}, d.failed(alive, err)
 	}
-	out := &workspace.Exit{Code: exit.Code, Signal: exit.Signal, Reason: execReason(exit.Reason)}
-	if exit.Code != 0 && out.Reason == reasonSignal && exit.Signal == "SIGKILL" && d.box.OutOfMemory() {
-		out.Reason = reasonOOM
+	out := d.exitOf(*exit)
+	r.words.end(out)
+	return runtime.ExecResult{Process: p.ID(), Exit: out, CPUMS: (exit.UserCPU + exit.SystemCPU).Milliseconds(), MaxRSS: exit.MaxRSS, Message: exit.Message}, nil
+}
+
+// used notes an operation as use of the sandbox. A terminal may stay open for days: on it, what moves counts.
+func (d *desk) used(terminal bool) (end func()) {
+	if terminal {
+		return d.life.active.moment()
 	}
-	x.words.end(*out)
-	return runtime.ExecResult{Process: p.ID(), Exit: *out, CPUMS: (exit.UserCPU + exit.SystemCPU).Milliseconds(), MaxRSS: exit.MaxRSS, Message: exit.Message}, nil
+	return d.use()
 }
 
 // start starts a process. A caller who leaves meanwhile does not break it off: then nobody would know whether
@@ -76,39 +84,33 @@ func (d *desk) start(ctx context.Context, spec supervisor.ProcessSpec) (*supervi
 	return p, nil
 }
 
-func (d *desk) enter(p *supervisor.Process) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.procs[p.ID()] = p
-}
-
-// leave ends a process whose caller is gone, and lets the supervisor forget it.
-func (d *desk) leave(p *supervisor.Process) {
-	d.mu.Lock()
-	delete(d.procs, p.ID())
-	d.mu.Unlock()
-	d.s.work.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), operationTimeout)
-		defer cancel()
-		ctx, stop := until(ctx, d.box.Gone(), errGone)
-		defer stop()
-		if err := p.Forget(ctx); fault.Is(err, fault.Conflict) { // it still runs
-			_ = p.Stop(ctx, time.Second)
-			_ = p.Forget(ctx)
-		}
-		_ = p.Close()
-	})
-}
-
 // process says what is to be run.
 func (d *desk) process(req runtime.ExecRequest) (supervisor.ProcessSpec, error) {
-	spec := supervisor.ProcessSpec{Argv: supervisor.Texts(req.Argv...), Env: supervisor.Texts(d.environ()...), Dir: supervisor.Text(workdir(d.run)),
-		Identity: sandbox.Payload(), Stdin: req.Stdin, Timeout: time.Duration(req.TimeoutMS) * time.Millisecond, KillLeftovers: true}
-	if len(req.Argv) == 0 || req.TimeoutMS < 0 {
-		return spec, fault.New(fault.Invalid, `"argv" names a command, and "timeout_ms" is not negative`)
+	spec := supervisor.ProcessSpec{ID: req.ID, Argv: supervisor.Texts(req.Argv...), Env: supervisor.Texts(d.environ()...), Dir: supervisor.Text(workdir(d.run)),
+		Identity: sandbox.Payload(), Stdin: req.Stdin, Timeout: time.Duration(req.TimeoutMS) * time.Millisecond, Grace: time.Duration(req.GraceMS) * time.Millisecond}
+	switch {
+	case len(req.Argv) == 0:
+		return spec, fault.New(fault.Invalid, `"argv" names a command`)
+	case req.TimeoutMS < 0 || req.TimeoutMS > maxTimeout.Milliseconds():
+		return spec, fault.New(fault.Invalid, `"timeout_ms" is 0 to %d`, maxTimeout.Milliseconds())
+	case req.GraceMS < 0 || req.GraceMS > maxGrace.Milliseconds():
+		return spec, fault.New(fault.Invalid, `"grace_ms" is 0 to %d`, maxGrace.Milliseconds())
+	case len(req.Rlimits) > 16:
+		return spec, fault.New(fault.Invalid, `"rlimits" has %d entries: at most 16`, len(req.Rlimits))
+	}
+	if req.ID != "" {
+		if err := schemas.CheckID("id of the process", req.ID); err != nil {
+			return spec, fault.New(fault.Invalid, "%v", err)
+		}
 	}
 	for name, v := range req.Env {
+		if name == "" || strings.ContainsAny(name, "=\x00") {
+			return spec, fault.New(fault.Invalid, `"env" has the name %.40q: it must not be empty, nor hold "="`, name)
+		}
 		spec.Env = append(spec.Env, supervisor.Text(name+"="+v)) // the last one of a name counts
+	}
+	for _, l := range req.Rlimits {
+		spec.Rlimits = append(spec.Rlimits, supervisor.Rlimit{Name: l.Name, Soft: l.Soft, Hard: l.Hard})
 	}
 	if req.Workdir != "" {
 		spec.Dir = supervisor.Text(req.Workdir)
@@ -116,7 +118,30 @@ func (d *desk) process(req runtime.ExecRequest) (supervisor.ProcessSpec, error) 
 	if req.PTY {
 		spec.PTY = &supervisor.Size{Rows: req.Rows, Cols: req.Cols}
 	}
-	return spec, nil
+	return spec, d.asUser(req.User, &spec.Identity)
+}
+
+// asUser applies the user that was asked for.
+func (d *desk) asUser(u *runtime.User, id *supervisor.Identity) error {
+	if u == nil {
+		return nil
+	}
+	for _, n := range append([]uint32{u.UID, u.GID}, u.Groups...) {
+		if n >= math.MaxUint16 {
+			return fault.New(fault.Invalid, `"user" has the id %d: a sandbox has 0 to %d`, n, math.MaxUint16-1)
+		}
+	}
+	*id = supervisor.Identity{UID: u.UID, GID: u.GID, Groups: u.Groups}
+	return id.Check()
+}
+
+// exitOf says how a process ended.
+func (d *desk) exitOf(x supervisor.Exit) workspace.Exit {
+	out := workspace.Exit{Code: x.Code, Signal: x.Signal, Reason: execReason(x.Reason)}
+	if x.Code != 0 && out.Reason == reasonSignal && x.Signal == "SIGKILL" && d.box.OutOfMemory() {
+		out.Reason = reasonOOM
+	}
+	return out
 }
 
 func execReason(r supervisor.Reason) string {
@@ -131,125 +156,4 @@ func execReason(r supervisor.Reason) string {
 		return reasonStartFailed
 	}
 	return reasonExited
-}
-
-// execution carries a process's streams over a session.
-type execution struct {
-	p       *supervisor.Process
-	s       *stream.Session
-	words   *tail
-	cancel  context.CancelFunc
-	helpers sync.WaitGroup
-}
-
-// begin carries what the caller sends.
-func (x *execution) begin(ctx context.Context, stdin bool) {
-	ctx, x.cancel = context.WithCancel(ctx)
-	x.helpers.Go(func() { x.control(ctx) })
-	if stdin {
-		x.helpers.Go(func() { x.input(ctx) })
-	}
-}
-
-func (x *execution) end() {
-	x.cancel()
-	_ = x.s.Channel(stream.Stdin).CloseRead() // wakes the reader of it
-	x.helpers.Wait()
-}
-
-func (x *execution) input(ctx context.Context) {
-	in := x.s.Channel(stream.Stdin)
-	b := make([]byte, 32<<10)
-	for {
-		n, err := in.Read(b)
-		if n > 0 {
-			if werr := x.p.WriteStdin(ctx, b[:n]); werr != nil {
-				return // the process has ended, or closed it
-			}
-		}
-		if err != nil {
-			if errors.Is(err, io.EOF) && ctx.Err() == nil {
-				_ = x.p.CloseStdin(ctx)
-			}
-			return
-		}
-	}
-}
-
-func (x *execution) control(ctx context.Context) {
-	for {
-		m, err := x.s.Receive(ctx)
-		if err != nil {
-			return
-		}
-		switch m.Type {
-		case stream.Resize:
-			if r, err := mesh.Decode[runtime.ResizeRequest](m.Value); err == nil {
-				_ = x.p.Resize(ctx, supervisor.Size{Rows: r.Rows, Cols: r.Cols})
-			}
-		case stream.Signal:
-			if r, err := mesh.Decode[runtime.SignalRequest](m.Value); err == nil {
-				if sig, err := signalNamed(r.Signal); err == nil {
-					_ = x.p.Signal(ctx, sig, supervisor.TargetGroup)
-				}
-			}
-		}
-	}
-}
-
-// output carries what the process writes, until it has ended.
-func (x *execution) output(ctx context.Context) (supervisor.Exit, error) {
-	out := map[supervisor.Stream]io.Writer{supervisor.Stdout: x.s.Channel(stream.Stdout), supervisor.Stderr: x.s.Channel(stream.Stderr)}
-	for {
-		ev, err := x.p.Next(ctx)
-		if err != nil {
-			return supervisor.Exit{}, err
-		}
-		if ev.Exit != nil {
-			return *ev.Exit, nil
-		}
-		x.words.add(ev.Stream, ev.Data)
-		if _, err := out[ev.Stream].Write(ev.Data); err != nil && !errors.Is(err, io.ErrClosedPipe) {
-			return supervisor.Exit{}, err
-		}
-	}
-}
-
-// signalNamed knows SIGTERM, TERM and the others by name.
-func signalNamed(name string) (syscall.Signal, error) {
-	if len(name) < 3 || name[:3] != "SIG" {
-		name = "SIG" + name
-	}
-	if sig := unix.SignalNum(name); sig != 0 {
-		return sig, nil
-	}
-	return 0, fault.New(fault.Invalid, "there is no signal %.20q", name)
-}
-
-// Signal sends a signal to the whole group of a process that was started here.
-func (d *desk) Signal(ctx context.Context, _ mesh.Caller, req runtime.SignalRequest) (workspace.Empty, error) {
-	sig, err := signalNamed(req.Signal)
-	if err != nil {
-		return workspace.Empty{}, err
-	}
-	return d.with(ctx, req.Process, func(p *supervisor.Process) error { return p.Signal(ctx, sig, supervisor.TargetGroup) })
-}
-
-// Resize sets the size of a process's terminal.
-func (d *desk) Resize(ctx context.Context, _ mesh.Caller, req runtime.ResizeRequest) (workspace.Empty, error) {
-	return d.with(ctx, req.Process, func(p *supervisor.Process) error {
-		return p.Resize(ctx, supervisor.Size{Rows: req.Rows, Cols: req.Cols})
-	})
-}
-
-// with finds a process that was started here and still runs.
-func (d *desk) with(_ context.Context, id string, do func(*supervisor.Process) error) (workspace.Empty, error) {
-	defer d.use()()
-	d.mu.Lock()
-	p := d.procs[id]
-	d.mu.Unlock()
-	if p == nil {
-		return workspace.Empty{}, fault.New(fault.NotFound, "no process %.40q was started here, or it has ended", id)
-	}
-	return workspace.Empty{}, do(p)
 }

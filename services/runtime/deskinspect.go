@@ -32,14 +32,7 @@ func (d *desk) Inspect(ctx context.Context, _ mesh.Caller, _ workspace.Empty) (r
 		return out, err
 	}
 	for _, p := range list {
-		i := runtime.Process{ID: p.ID, PID: p.PID, Running: p.Exit == nil}
-		for _, arg := range p.Argv {
-			i.Argv = append(i.Argv, string(arg))
-		}
-		if e := p.Exit; e != nil {
-			i.Exit = &workspace.Exit{Code: e.Code, Signal: e.Signal, Reason: execReason(e.Reason)}
-		}
-		out.Processes = append(out.Processes, i)
+		out.Processes = append(out.Processes, d.describe(p))
 	}
 	return out, nil
 }

@@ -20,6 +20,8 @@ type Channel struct {
 	in     inbound
 	out    outbound
 	header nats.Header
+
+	readBy, writeBy deadline
 }
 
 // Channel gives the channel called name: a DNS label of at most 32 bytes. Both sides name it alike.
@@ -100,6 +102,9 @@ func (c *Channel) read(ctx context.Context, p []byte) (int, error) {
 		if err := ctx.Err(); err != nil {
 			return 0, err
 		}
+		if err := c.readBy.err(); err != nil {
+			return 0, err
+		}
 		c.cond.Wait()
 	}
 }
@@ -140,6 +145,9 @@ func (c *Channel) Write(p []byte) (int, error) {
 		}
 		if n == len(p) {
 			return n, nil
+		}
+		if err := c.writeBy.err(); err != nil {
+			return n, err
 		}
 		c.cond.Wait()
 	}

@@ -62,6 +62,11 @@ func (s *Session) Send(kind string, value any) error {
 	return err
 }
 
+// FlushMessages waits until the other side has received every message that was sent to it.
+func (s *Session) FlushMessages(ctx context.Context) error {
+	return s.Channel(channelControl).Flush(ctx)
+}
+
 // Receive waits for the other side's next message. io.EOF means that none will come. One goroutine at
 // a time may receive.
 func (s *Session) Receive(ctx context.Context) (Message, error) {

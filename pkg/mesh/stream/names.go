@@ -13,5 +13,9 @@ const (
 const (
 	Resize  = "resize"  // runtime.ResizeRequest: the caller's terminal has another size
 	Signal  = "signal"  // runtime.SignalRequest: send a signal to the process's group
-	Started = "started" // runtime.Process: the process is there
+	Started = "started" // runtime.Process or, of attach, runtime.Attached: the process is there
+
+	Gap       = "gap"       // runtime.Gap: output is missing
+	Taken     = "taken"     // runtime.Taken: how much of stdin the process has taken
+	Connected = "connected" // of dial
 )

@@ -113,7 +113,13 @@ func TestDial(t *testing.T) {
 			p, err := b.Start(ctx, command("/payload", "echo", c.network, c.addr))
 			require.NoError(t, err)
 			b.read(p, "listening")
-			conn, err := b.Dial(ctx, c.network, c.addr)
+			dial := func() (net.Conn, error) { return b.Dial(ctx, c.network, c.addr) }
+			if c.network == "unix" {
+				_, err = b.DialAs(ctx, supervisor.Identity{UID: 0}, c.addr)
+				require.Error(t, err, "nobody dials as process 1")
+				dial = func() (net.Conn, error) { return b.DialAs(ctx, as, c.addr) }
+			}
+			conn, err := dial()
 			require.NoError(t, err)
 			_, err = conn.Write([]byte("hello"))
 			require.NoError(t, err)

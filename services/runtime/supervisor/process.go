@@ -14,10 +14,11 @@ import (
 
 // Process is one process in a sandbox, followed from where it was started or attached.
 type Process struct {
-	box  *Sandbox
-	id   string
-	pid  int
-	mode OutputMode
+	box    *Sandbox
+	id     string
+	info   ProcessInfo // when it was started or attached
+	reader string      // see AttachOptions
+	manual bool        // no acknowledgements but those of Ack
 
 	// Of Next alone.
 	next   Offsets // what is expected next
@@ -73,10 +74,29 @@ func (s *Sandbox) Start(ctx context.Context, spec ProcessSpec) (*Process, error)
 // Attach follows a process from the offsets at, which may be the zero value: all that is kept.
 // If bytes before an offset were dropped, the first Event says how many.
 func (s *Sandbox) Attach(ctx context.Context, id string, at Offsets) (*Process, error) {
+	return s.AttachAs(ctx, id, at, AttachOptions{})
+}
+
+// AttachOptions are for one who follows a process on behalf of somebody farther away.
+type AttachOptions struct {
+	// Reader is the name under which the reader is known again after this node's process has restarted: what
+	// it has not acknowledged is kept for a minute. Attached again it takes the place of itself, and the
+	// one before gets conflict. Without a name the place is that of whoever was lost without one.
+	Reader string
+	// Manual leaves it to the caller to call Ack; else an attached process's output is acknowledged when it was read.
+	Manual bool
+}
+
+// AttachAs is Attach with options.
+func (s *Sandbox) AttachAs(ctx context.Context, id string, at Offsets, o AttachOptions) (*Process, error) {
 	for {
-		st, reply, err := s.open(ctx, wire.Request{Op: wire.OpAttach, Process: id, At: &at})
+		st, reply, err := s.open(ctx, wire.Request{Op: wire.OpAttach, Process: id, At: &at, Reader: o.Reader})
 		if err == nil {
-			return s.newProcess(st, reply, at)
+			p, err := s.newProcess(st, reply, at)
+			if err == nil {
+				p.reader, p.manual, p.acked, p.sent = o.Reader, o.Manual, at, at
+			}
+			return p, err
 		}
 		if !errors.Is(err, errLost) || ctx.Err() != nil {
 			return nil, err
@@ -84,20 +104,25 @@ func (s *Sandbox) Attach(ctx context.Context, id string, at Offsets) (*Process, 
 	}
 }
 
+// Process is a handle on a process, running or not, that is not followed until Next is called.
+func (s *Sandbox) Process(id string) *Process { return &Process{box: s, id: id} }
+
 func (s *Sandbox) newProcess(st *stream, reply wire.Reply, at Offsets) (*Process, error) {
 	if reply.Process == nil {
 		_ = st.Close()
 		return nil, fault.Wrap(wire.ErrUnexpected, fault.Internal, "the sandbox's answer is not to be understood")
 	}
-	i := reply.Process
-	return &Process{box: s, id: i.ID, pid: i.PID, mode: i.Output, next: at, follow: st}, nil
+	return &Process{box: s, id: reply.Process.ID, info: *reply.Process, next: at, follow: st}, nil
 }
 
 // ID of the process.
 func (p *Process) ID() string { return p.id }
 
 // PID inside the sandbox; 0 if it never started.
-func (p *Process) PID() int { return p.pid }
+func (p *Process) PID() int { return p.info.PID }
+
+// Info is the process as it was when it was started or attached.
+func (p *Process) Info() ProcessInfo { return p.info }
 
 // ackEvery is how much of an attached process's output is read between two acknowledgements. It
 // is well below the smallest ring.
@@ -116,7 +141,7 @@ func (p *Process) Next(ctx context.Context) (Event, error) {
 		if err != nil {
 			return Event{}, err
 		}
-		if p.mode == OutputAttached && p.next.Stdout+p.next.Stderr >= p.sentTotal()+ackEvery {
+		if p.info.Output == OutputAttached && !p.manual && p.next.Stdout+p.next.Stderr >= p.sentTotal()+ackEvery {
 			p.Ack(p.next)
 		}
 		stop := st.until(ctx)
@@ -181,7 +206,7 @@ func (p *Process) following(ctx context.Context) (*stream, error) {
 			return st, nil
 		}
 		at := p.next
-		st, _, err := p.box.open(ctx, wire.Request{Op: wire.OpAttach, Process: p.id, At: &at, Acked: &acked})
+		st, _, err := p.box.open(ctx, wire.Request{Op: wire.OpAttach, Process: p.id, At: &at, Acked: &acked, Reader: p.reader})
 		if errors.Is(err, errLost) && ctx.Err() == nil {
 			continue
 		}

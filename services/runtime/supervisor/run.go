@@ -63,7 +63,7 @@ func (p *Process) collect(ctx context.Context, limit int) (res Result, err error
 		room := max(0, limit-len(*into))
 		res.Truncated = res.Truncated || len(ev.Data) > room || ev.Dropped > 0
 		*into = append(*into, ev.Data[:min(room, len(ev.Data))]...)
-		if p.mode == OutputLossless {
+		if p.info.Output == OutputLossless {
 			p.Ack(p.next)
 		}
 	}
@@ -78,6 +78,13 @@ func (s *Sandbox) abandon(ctx context.Context, p *Process) {
 			_ = p.Forget(ctx)
 		}
 	}
+}
+
+// ForgetSoon is Forget of an ended process without waiting for it, and closes p. Should it get lost, the record
+// goes when there are too many.
+func (p *Process) ForgetSoon() {
+	p.forgetSoon()
+	_ = p.Close()
 }
 
 // forgetSoon says on the stream that is there already that the record is not wanted. Should it get

@@ -148,7 +148,16 @@ func (s *Sandbox) Usage(ctx context.Context) (Usage, error) {
 // Dial connects to an address inside the sandbox: network is "tcp" or "unix". The connection has
 // CloseWrite. It ends with the channel: connections do not survive a reconnect.
 func (s *Sandbox) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	st, _, err := s.open(ctx, wire.Request{Op: wire.OpDial, Network: network, Addr: addr})
+	return s.dial(ctx, wire.Request{Op: wire.OpDial, Network: network, Addr: addr})
+}
+
+// DialAs is Dial of a unix socket with somebody's permissions instead of its owner's.
+func (s *Sandbox) DialAs(ctx context.Context, as Identity, path string) (net.Conn, error) {
+	return s.dial(ctx, wire.Request{Op: wire.OpDial, Network: "unix", Addr: path, As: &as})
+}
+
+func (s *Sandbox) dial(ctx context.Context, req wire.Request) (net.Conn, error) {
+	st, _, err := s.open(ctx, req)
 	if err != nil {
 		return nil, err
 	}

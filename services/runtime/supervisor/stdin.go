@@ -12,7 +12,7 @@ import (
 const stdinChunk = 32 << 10
 
 // WriteStdin returns when the process's stdin has taken b, exactly once even across reconnects.
-// conflict: stdin is closed, or was not asked for. After an error, part of b may have been taken.
+// conflict: stdin is closed, was not asked for, or another took it over. After an error, part of b may have been taken.
 func (p *Process) WriteStdin(ctx context.Context, b []byte) error {
 	p.stdinMu.Lock()
 	defer p.stdinMu.Unlock()
@@ -25,6 +25,9 @@ func (p *Process) WriteStdin(ctx context.Context, b []byte) error {
 		if err != nil {
 			return err
 		}
+		if p.written-begin > uint64(len(b)) { // while the connection was broken
+			return fault.New(fault.Conflict, "another writer took over the process's standard input")
+		}
 		if err = p.give(ctx, st, b[p.written-begin:]); err == nil {
 			return nil
 		}
@@ -34,6 +37,21 @@ func (p *Process) WriteStdin(ctx context.Context, b []byte) error {
 			return err
 		}
 	}
+}
+
+// OpenStdin takes the standard input over from any other writer, and says how many bytes of it were taken so far.
+func (p *Process) OpenStdin(ctx context.Context) (uint64, error) {
+	p.stdinMu.Lock()
+	defer p.stdinMu.Unlock()
+	_, err := p.input(ctx)
+	return p.written, err
+}
+
+// StdinTaken is how many bytes the process had taken after the last WriteStdin or OpenStdin.
+func (p *Process) StdinTaken() uint64 {
+	p.stdinMu.Lock()
+	defer p.stdinMu.Unlock()
+	return p.written
 }
 
 // give sends b and waits until all of it was taken.

@@ -6,38 +6,74 @@ import (
 	"net"
 	"time"
 
+	"github.com/weftmesh/weft/pkg/fault"
 	"github.com/weftmesh/weft/services/runtime/supervisor/wire"
 )
 
-// reader is one stream on which a process's output is followed. Its process's mutex guards it.
+// reader is one who follows a process's output. Its process's mutex guards it.
 type reader struct {
+	name   string       // with one it is known again after its connection broke
 	next   wire.Offsets // what is sent next
 	acked  wire.Offsets // what the reader needs no more
+	moved  time.Time    // when it last acknowledged something new
+	passed bool         // it takes nothing: the process is not held back for it
 	closed bool
+	taken  bool        // another of the same name has come in its place
+	away   *time.Timer // its connection broke; until then it is waited for
 }
 
-// follow sends output from the offsets at on, and at last the exit, while the other side
+// close ends what is sent to it, and the wait for it.
+func (r *reader) close() {
+	r.closed = true
+	if r.away != nil {
+		r.away.Stop()
+	}
+}
+
+// follow sends a reader, who has joined, output and at last the exit, while the other side
 // acknowledges. It returns when the stream is over. lost tells a connection that broke from a reader that left.
-func (p *process) follow(stream net.Conn, frames *wire.Reader, at wire.Offsets, lost func() bool) {
-	r := &reader{next: at, acked: at}
-	p.join(r)
+func (p *process) follow(stream net.Conn, frames *wire.Reader, r *reader, lost func() bool) {
 	readerDone := make(chan struct{})
 	go func() {
 		defer close(readerDone)
 		p.readAcks(r, frames)
 	}()
 	err := p.send(r, stream)
+	if err == nil && p.wasTaken(r) {
+		_ = wire.WriteMessage(stream, wire.TypeError, wire.ErrorOf(errTaken))
+	}
 	_ = stream.Close()
 	<-readerDone
 	p.leave(r, err != nil || lost())
 }
 
-func (p *process) join(r *reader) {
+var errTaken = fault.New(fault.Conflict, "the same reader has attached again, and goes on there")
+
+// join adds a reader from the offsets at on. It takes the place of the one of the same name; without a name, of all
+// such who are away.
+func (p *process) join(name string, at wire.Offsets) (*reader, error) {
+	r := &reader{name: name, next: at, acked: at, moved: time.Now()}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for o := range p.readers {
+		if o.name == r.name && (r.name != "" || o.away != nil) {
+			o.taken = true
+			o.close()
+			delete(p.readers, o)
+		}
+	}
+	if len(p.readers) >= maxReaders {
+		return nil, fault.New(fault.Exhausted, "process %s has %d readers; detach some", p.spec.ID, maxReaders)
+	}
 	p.readers[r] = struct{}{}
-	p.stopLingering()
 	p.changed.Broadcast()
+	return r, nil
+}
+
+func (p *process) wasTaken(r *reader) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return r.taken
 }
 
 // leave takes the reader away. After a broken connection the process is held back for a while, so
@@ -45,24 +81,50 @@ func (p *process) join(r *reader) {
 func (p *process) leave(r *reader, lost bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.readers, r)
-	if lost && p.spec.Output == wire.OutputAttached && len(p.readers) == 0 && p.exit == nil {
-		p.lingers = &r.acked
-		p.linger = time.AfterFunc(readerGrace, func() {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.stopLingering()
-			p.changed.Broadcast()
-		})
+	if _, there := p.readers[r]; !there {
+		return
 	}
 	p.changed.Broadcast()
+	if !lost || p.spec.Output != wire.OutputAttached || p.exit != nil {
+		delete(p.readers, r)
+		return
+	}
+	grace := readerGrace
+	if r.name != "" {
+		grace = namedGrace
+	}
+	r.away = time.AfterFunc(grace, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.readers, r)
+		p.changed.Broadcast()
+	})
 }
 
-func (p *process) stopLingering() {
-	if p.linger != nil {
-		p.linger.Stop()
+// passStalled lets go of the readers that have taken nothing for a while, if there is one whom they keep
+// from going on: they will find a gap. The process has waited since then. The mutex is held.
+func (p *process) passStalled(stream wire.Stream, since time.Time) {
+	end, waits := p.rings[stream-1].end, false
+	for r := range p.readers {
+		waits = waits || r.away == nil && of(r.acked, stream) >= end
 	}
-	p.linger, p.lingers = nil, nil
+	if !waits || time.Since(since) < stallGrace {
+		return
+	}
+	for r := range p.readers {
+		if r.away == nil && of(r.acked, stream) < end && time.Since(r.moved) >= stallGrace {
+			r.passed = true
+			p.changed.Broadcast()
+		}
+	}
+}
+
+// of is the offset of one stream.
+func of(o wire.Offsets, s wire.Stream) uint64 {
+	if s == wire.Stdout {
+		return o.Stdout
+	}
+	return o.Stderr
 }
 
 // readAcks takes what the follower says until its direction ends.
@@ -104,7 +166,10 @@ func (p *process) ack(r *reader, at wire.Offsets) {
 	}
 	forward(&p.acked)
 	if r != nil {
-		forward(&r.acked)
+		before := r.acked
+		if forward(&r.acked); r.acked != before {
+			r.moved, r.passed = time.Now(), false
+		}
 	}
 	p.changed.Broadcast()
 }

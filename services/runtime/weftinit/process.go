@@ -17,6 +17,14 @@ const (
 	outputGrace = 100 * time.Millisecond
 	// readerGrace is how long an attached process is held back for a reader whose connection broke.
 	readerGrace = 10 * time.Second
+	// namedGrace is the same for a reader with a name, who is beyond the node: the node's restart comes first.
+	namedGrace = time.Minute
+	// stallGrace is how long one who takes nothing may hold back a process while another reader has
+	// everything and waits.
+	stallGrace = 5 * time.Second
+	stallLook  = time.Second
+	// maxReaders of one process at once.
+	maxReaders = 64
 )
 
 // process is one process that the node started, until it is forgotten.
@@ -44,8 +52,6 @@ type process struct {
 	open    int        // outputs that are not complete yet
 	acked   wire.Offsets
 	readers map[*reader]struct{}
-	linger  *time.Timer   // runs while a reader that lost its connection is waited for
-	lingers *wire.Offsets // up to where that reader had acknowledged
 	exit    *wire.Exit
 }
 
@@ -202,10 +208,7 @@ func (p *process) free() {
 		r.free()
 	}
 	for r := range p.readers {
-		r.closed = true
-	}
-	if p.linger != nil {
-		p.linger.Stop()
+		r.close()
 	}
 	p.changed.Broadcast()
 }

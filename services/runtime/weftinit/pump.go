@@ -120,36 +120,45 @@ func (p *process) write(stream wire.Stream, b []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.rings[stream-1]
+	var looking *time.Timer
+	waiting := true
 	for {
 		n := r.write(b, p.hold(stream), p.spec.Output != wire.OutputLossless)
 		if n > 0 {
 			p.changed.Broadcast()
 		}
 		if b = b[n:]; len(b) == 0 {
-			return
+			break
+		}
+		if looking == nil && p.spec.Output == wire.OutputAttached {
+			since := time.Now()
+			looking = time.AfterFunc(stallLook, func() {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				if waiting {
+					p.passStalled(stream, since)
+					looking.Reset(stallLook)
+				}
+			})
 		}
 		p.changed.Wait()
+	}
+	if waiting = false; looking != nil {
+		looking.Stop()
 	}
 }
 
 // hold is the offset from which on the stream's output must not be dropped yet.
 func (p *process) hold(stream wire.Stream) uint64 {
-	of := func(o wire.Offsets) uint64 {
-		if stream == wire.Stdout {
-			return o.Stdout
-		}
-		return o.Stderr
-	}
 	switch p.spec.Output {
 	case wire.OutputLossless:
-		return of(p.acked)
+		return of(p.acked, stream)
 	case wire.OutputAttached:
 		hold := uint64(nothingHeld)
-		if p.lingers != nil {
-			hold = of(*p.lingers)
-		}
 		for r := range p.readers {
-			hold = min(hold, of(r.acked))
+			if !r.passed {
+				hold = min(hold, of(r.acked, stream))
+			}
 		}
 		return hold
 	}

@@ -18,6 +18,7 @@ type stdin struct {
 	mu       sync.Mutex // held while writing
 	accepted uint64
 	closed   bool
+	writer   int // the newest of those who have begun; no other may write
 }
 
 // endOfTransmission is what a person types at a terminal to end the input.
@@ -26,26 +27,31 @@ const endOfTransmission = 0x04
 var (
 	errNoStdin     = fault.New(fault.Conflict, "the process was started without standard input")
 	errStdinClosed = fault.New(fault.Conflict, "the process's standard input is closed")
+	errStolen      = fault.New(fault.Conflict, "another writer took over the process's standard input")
 )
 
 // begin takes the input over from an earlier writer, which may be stuck in a full pipe, and says how
-// much was accepted from it.
-func (s *stdin) begin() (uint64, error) {
+// much was accepted so far.
+func (s *stdin) begin() (writer int, accepted uint64, err error) {
 	if s == nil {
-		return 0, errNoStdin
+		return 0, 0, errNoStdin
 	}
 	_ = s.file.SetWriteDeadline(time.Unix(1, 0))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_ = s.file.SetWriteDeadline(time.Time{})
-	return s.accepted, nil
+	s.writer++
+	return s.writer, s.accepted, nil
 }
 
 // write takes what of b, which starts at offset, was not accepted before. errStolen means that
 // another writer took over.
-func (s *stdin) write(offset uint64, b []byte) (uint64, error) {
+func (s *stdin) write(writer int, offset uint64, b []byte) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if writer != s.writer {
+		return s.accepted, errStolen
+	}
 	if s.closed {
 		return s.accepted, errStdinClosed
 	}
@@ -68,12 +74,13 @@ func (s *stdin) write(offset uint64, b []byte) (uint64, error) {
 	return s.accepted, errStdinClosed
 }
 
-var errStolen = errors.New("another writer took over the standard input")
-
 // end closes the input, as its writer wants.
-func (s *stdin) end() error {
+func (s *stdin) end(writer int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if writer != s.writer {
+		return errStolen
+	}
 	if s.closed {
 		return nil
 	}
