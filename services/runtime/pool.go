@@ -61,6 +61,7 @@ type member struct {
 	box         *sandbox.Sandbox
 	made        time.Time
 	fingerprint string
+	shape       string // see sandbox.Mold
 }
 
 // dead reports whether its process 1 has ended.

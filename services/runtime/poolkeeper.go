@@ -45,8 +45,7 @@ func (k *poolkeeper) adopt(boxes []*sandbox.Sandbox) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, b := range boxes {
-		_, fingerprint, _ := b.Blank()
-		k.waiting = append(k.waiting, &member{box: b, made: k.s.cfg.Clock().Add(-b.Uptime()), fingerprint: fingerprint})
+		k.waiting = append(k.waiting, newMember(b, k.s.cfg.Clock().Add(-b.Uptime())))
 	}
 	slices.SortFunc(k.waiting, func(a, b *member) int { return a.made.Compare(b.made) })
 }
@@ -80,6 +79,11 @@ func (k *poolkeeper) want(wanted []workspace.WantedPool) {
 	}
 	k.waiting = nil
 	k.wake()
+}
+
+func newMember(box *sandbox.Sandbox, made time.Time) *member {
+	mold, fingerprint, _ := box.Blank()
+	return &member{box: box, made: made, fingerprint: fingerprint, shape: mold.Shape()}
 }
 
 // put adds a member to its pool, if that is still wanted. The lock is held.
@@ -197,8 +201,7 @@ func (k *poolkeeper) make(ctx context.Context, mold sandbox.Mold) {
 		p.making = max(0, p.making-1)
 	}
 	if err == nil {
-		_, fingerprint, _ := box.Blank()
-		k.put(mold.Pool, &member{box: box, made: now, fingerprint: fingerprint})
+		k.put(mold.Pool, newMember(box, now))
 	}
 	if p == nil || ctx.Err() != nil || !p.mold.Same(mold) {
 		return

@@ -51,10 +51,10 @@ func (k *poolkeeper) taken(p *pool, m *member, err error) {
 func (k *poolkeeper) take(spec sandbox.Spec) (*pool, *member) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	shape := spec.Shape()
 	for _, p := range k.near(spec) {
 		for i, m := range p.members {
-			mold, _, _ := m.box.Blank()
-			if m.dead() || !mold.Fits(spec) {
+			if shape == "" || m.shape != shape || m.dead() {
 				continue
 			}
 			p.members = slices.Delete(p.members, i, i+1)

@@ -12,13 +12,22 @@ import (
 
 // From the claim of a sandbox that waits to the end of its first command.
 func BenchmarkClaim(b *testing.B) {
+	for _, level := range []string{"standard", "high"} {
+		b.Run(level, func(b *testing.B) { benchmarkClaim(b, level) })
+	}
+}
+
+func benchmarkClaim(b *testing.B, level string) {
 	n := newNode(b, machine.Engine(b))
 	require.NoError(b, n.Image(b.Context(), "base"))
 	var bound, executed []time.Duration
 	for b.Loop() {
-		m := createBlank(b, n)
+		mold, spec := testMold(), testSpec()
+		mold.Level, spec.Level = level, level
+		m, err := n.CreateBlank(b.Context(), mold)
+		require.NoError(b, err)
 		at := time.Now()
-		s, err := n.Bind(b.Context(), m, testSpec())
+		s, err := n.Bind(b.Context(), m, spec)
 		bound = append(bound, time.Since(at))
 		require.NoError(b, err)
 		_, err = s.Supervisor().Run(b.Context(), supervisor.ProcessSpec{Argv: supervisor.Texts("/bin/true"), Identity: Payload(), Dir: "/"}, nil, 1<<10)

@@ -38,26 +38,34 @@ func late(r workspace.Resources, i workspace.Isolation) workspace.Resources {
 	return r
 }
 
-// shape is what two sandboxes must have in common, so that one can be claimed for the other. It is the
-// same whoever they are for.
-func shape(level, image string, i workspace.Isolation, r workspace.Resources) string {
-	b, _ := json.Marshal([]any{level, image, i, late(r, i)}) // plain data
+// Shape is what two sandboxes must have in common, so that one can be claimed for the other; empty: none can. It
+// is the same whoever they are for.
+func (m Mold) Shape() string {
+	m, err := m.resolve()
+	if err != nil {
+		return ""
+	}
+	b, _ := json.Marshal([]any{m.Level, m.Image, m.Isolation, late(m.Resources, m.Isolation)}) // plain data
 	return string(b)
+}
+
+// Shape of the sandboxes that can become spec's.
+func (s Spec) Shape() string {
+	if s.From != "" { // a layer of its own must be there from the start
+		return ""
+	}
+	return Mold{Level: s.Level, Image: s.Image, Isolation: s.Isolation, Resources: s.Resources}.Shape()
 }
 
 // Fits reports whether a sandbox of this mold can become spec's.
 func (m Mold) Fits(spec Spec) bool {
-	m, err := m.resolve()
-	if err != nil || spec.From != "" { // a layer of its own must be there from the start
-		return false
-	}
-	other, err := Mold{Level: spec.Level, Image: spec.Image, Isolation: spec.Isolation, Resources: spec.Resources}.resolve()
-	return err == nil && shape(m.Level, m.Image, m.Isolation, m.Resources) == shape(other.Level, other.Image, other.Isolation, other.Resources)
+	shape := m.Shape()
+	return shape != "" && shape == spec.Shape()
 }
 
 // Same reports whether two molds make the same for the same pool.
 func (m Mold) Same(o Mold) bool {
-	return m.Pool == o.Pool && shape(m.Level, m.Image, m.Isolation, m.Resources) == shape(o.Level, o.Image, o.Isolation, o.Resources)
+	return m.Pool == o.Pool && m.Shape() == o.Shape() && m.Resources == o.Resources
 }
 
 // Like reports whether spec's image and level are the mold's, whatever else it needs.
@@ -78,10 +86,10 @@ func (m Mold) resolve() (Mold, error) {
 	return m, err
 }
 
-// Fingerprint of what this node makes of a mold now: it changes with the mold, with the image's content, and with
-// the programs that the node puts in. It may fetch the image.
+// Fingerprint of what this node makes of a mold now: it changes with the mold, with the image's content, with what
+// the level is, and with the programs that the node puts in. It may fetch the image.
 func (n *Node) Fingerprint(ctx context.Context, m Mold) (string, error) {
-	m, err := m.resolve()
+	level, err := LevelByName(m.Level)
 	if err != nil {
 		return "", err
 	}
@@ -90,7 +98,8 @@ func (n *Node) Fingerprint(ctx context.Context, m Mold) (string, error) {
 		return "", err
 	}
 	sum := sha256.New()
-	fmt.Fprintln(sum, shape(m.Level, m.Image, m.Isolation, m.Resources), image.Parent, n.cfg.Forwards)
+	made, _ := json.Marshal(level) // plain data
+	fmt.Fprintln(sum, m.Shape(), image.Parent, n.cfg.Forwards, string(made))
 	for _, program := range []string{n.cfg.Init, n.cfg.CLI} {
 		if program == "" {
 			continue
