@@ -52,7 +52,7 @@ func testMain(m *testing.M) int {
 func requireComponents(t testing.TB) {
 	t.Helper()
 	var missing []string
-	for _, p := range []string{"containerd", "containerd-shim-runc-v2", "runc", "bao"} {
+	for _, p := range []string{"containerd", "containerd-shim-runc-v2", "runc", "runsc", "containerd-shim-runsc-v1", "bao"} {
 		if _, err := toolchain.Find(p); err != nil {
 			missing = append(missing, err.Error())
 		}
