@@ -127,6 +127,9 @@ func (s *Service) open(ctx context.Context) error {
 		return errors.Join(err, engine.Close())
 	}
 	s.engine = engine
+	if err := engine.HasRuntime(containerd.Runsc); err != nil {
+		s.log.Warn("sandboxes of level high will be refused", "error", err)
+	}
 	return nil
 }
 
