@@ -13,6 +13,8 @@ import (
 const (
 	killWait = 70 * time.Second
 	lifeWait = 30 * time.Second
+	// snapshotWait is for gigabytes that are packed and unpacked again.
+	snapshotWait = 5 * time.Minute
 )
 
 // atMost bounds a context that has no deadline of its own.
@@ -43,4 +45,19 @@ func (c *Client) PauseSandbox(ctx context.Context, id string) (workspace.Sandbox
 // ResumeSandbox lets a paused sandbox go on, with fresh credentials where the old ones have ended.
 func (c *Client) ResumeSandbox(ctx context.Context, id string) (workspace.Sandbox, error) {
 	return lifeOp(ctx, c, workspace.OpSandboxResume, workspace.ID{ID: id})
+}
+
+// ForkSandbox makes count sandboxes with the files that a sandbox with a writable root has now. All of them are made, or none.
+func (c *Client) ForkSandbox(ctx context.Context, id string, count int) ([]workspace.Sandbox, error) {
+	ctx, cancel := atMost(ctx, killWait)
+	defer cancel()
+	page, err := ask[workspace.Page[workspace.Sandbox]](ctx, c, schemas.WorkspaceManager, workspace.OpSandboxFork, workspace.SandboxFork{ID: id, Count: count})
+	return page.Items, err
+}
+
+// SnapshotSandbox makes a template of what a sandbox has changed of its root.
+func (c *Client) SnapshotSandbox(ctx context.Context, id, template string) (workspace.Template, error) {
+	ctx, cancel := atMost(ctx, snapshotWait)
+	defer cancel()
+	return ask[workspace.Template](ctx, c, schemas.WorkspaceManager, workspace.OpSandboxSnapshot, workspace.SandboxSnapshot{ID: id, Template: template})
 }

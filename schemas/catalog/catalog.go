@@ -128,6 +128,7 @@ func managerOperations() []Operation {
 		req(s, workspace.OpSandboxList, lst{}, workspace.Page[workspace.Sandbox]{}, users, "the interactive sandboxes"),
 		req(s, workspace.OpSandboxKill, id{}, workspace.Sandbox{}, users, "ends a sandbox"),
 		req(s, workspace.OpSandboxExtend, workspace.SandboxExtend{}, workspace.Sandbox{}, users, "keeps a sandbox alive"),
+		req(s, workspace.OpSandboxFork, workspace.SandboxFork{}, workspace.Page[workspace.Sandbox]{}, users, "sandboxes with the files of one"),
 		req(s, workspace.OpSandboxPause, id{}, workspace.Sandbox{}, users, "freezes a sandbox where it is"),
 		req(s, workspace.OpSandboxResume, id{}, workspace.Sandbox{}, users, "lets a paused sandbox go on"),
 		req(s, workspace.OpNodeList, lst{}, workspace.Page[workspace.NodeRecord]{}, users, "the nodes"),
@@ -227,6 +228,7 @@ func runtimeOperations() []Operation {
 	return []Operation{
 		nod(runtime.OpSandboxCreate, runtime.SandboxCreate{}, workspace.Empty{}, One, "makes an interactive sandbox"),
 		nod(runtime.OpSandboxKill, runtime.SandboxKill{}, workspace.Empty{}, One, "ends a sandbox"),
+		nod(runtime.OpSandboxFork, runtime.SandboxFork{}, workspace.Empty{}, One, "makes sandboxes with the files of another"),
 		nod(runtime.OpSandboxExtend, runtime.SandboxExtend{}, workspace.Empty{}, One, "moves a sandbox's end"),
 		nod(runtime.OpSandboxPause, runtime.SandboxRef{}, workspace.Empty{}, One, "freezes a sandbox"),
 		nod(runtime.OpSandboxResume, runtime.SandboxRef{}, workspace.Empty{}, One, "thaws it"),

@@ -384,6 +384,16 @@ func (f *fakeMesh) sandboxOps() []mesh.Endpoint {
 				s.ExpiresAt, s.Run.IdleMS, s.Warning = &at, r.IdleMS, &workspace.StopWarning{Reason: "idle", StopsAt: at}
 			})
 		}),
+		op(workspace.OpSandboxFork, func(_ mesh.Caller, r workspace.SandboxFork) (workspace.Page[workspace.Sandbox], error) {
+			if r.Count > 2 {
+				return workspace.Page[workspace.Sandbox]{}, fault.New(fault.Exhausted, "no room for %d", r.Count)
+			}
+			var out []workspace.Sandbox
+			for range r.Count {
+				out = append(out, workspace.Sandbox{ID: "f" + r.ID[1:], ForkedFrom: r.ID})
+			}
+			return page(out), nil
+		}),
 		op(workspace.OpSandboxPause, func(_ mesh.Caller, r workspace.ID) (workspace.Sandbox, error) {
 			return f.alter(r.ID, func(s *workspace.Sandbox) { s.State = workspace.SandboxPaused })
 		}),

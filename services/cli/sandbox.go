@@ -30,7 +30,7 @@ func (a *app) sandboxCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error { return a.sandboxKill(c.Context(), args) }}
 	c := parent("sandbox", groupRun, "Interactive sandboxes: create, run commands, copy files, end",
 		a.sandboxCreateCommand(), list, get, inspect, a.execCommand(), a.shellCommand(), a.cpCommand(), kill,
-		a.keepAliveCommand(), a.pauseCommand(), a.resumeCommand())
+		a.keepAliveCommand(), a.pauseCommand(), a.resumeCommand(), a.forkCommand())
 	c.Aliases = []string{"sbx"}
 	return c
 }

@@ -59,6 +59,11 @@ func (m *meshNodes) ResumeSandbox(ctx context.Context, node string, req runtime.
 	return m.ask(ctx, node, runtime.OpSandboxResume, lifeTimeout, req)
 }
 
+// ForkSandbox waits until all forks are ready.
+func (m *meshNodes) ForkSandbox(ctx context.Context, node string, req runtime.SandboxFork) error {
+	return m.ask(ctx, node, runtime.OpSandboxFork, createTimeout, req)
+}
+
 // Output gives the spooled output of an attempt from the offsets on.
 func (m *meshNodes) Output(ctx context.Context, node string, req workspace.OutputRequest, each func(workspace.OutputChunk) error) error {
 	subject, err := schemas.Node(node, schemas.WorkspaceManager, runtime.OpOutput)

@@ -48,7 +48,7 @@ func (s *Service) SandboxCreate(ctx context.Context, by mesh.Caller, req workspa
 		unlock()
 		return v.awaitSandbox(ctx, there, err)
 	}
-	if err := v.checkSandboxes(ws); err != nil {
+	if err := v.checkSandboxes(ws, 1); err != nil {
 		return none, err
 	}
 	if err := s.nodes.offered(run.Level); err != nil {
@@ -80,14 +80,7 @@ func (s *Service) SandboxCreate(ctx context.Context, by mesh.Caller, req workspa
 		s.stopped(context.WithoutCancel(ctx), k, workspace.Exit{Code: -1, Reason: "start-failed"}, publicFault(err))
 		return none, err
 	}
-	r, err = s.stores.sandboxes.Update(ctx, k, func(b *workspace.Sandbox) (string, error) {
-		if b.State != workspace.SandboxCreating {
-			return "", nil
-		}
-		now := s.cfg.Now().UTC()
-		b.State, b.RunningAt = workspace.SandboxRunning, &now
-		return b.State, nil
-	})
+	r, err = s.started(ctx, k)
 	if err == nil {
 		v.wait(ctx, r.Sequence)
 	}
@@ -124,8 +117,8 @@ func (v *view) sandboxRun(ctx context.Context, by mesh.Caller, req workspace.San
 	return run, tpl.Name, nil
 }
 
-// checkSandboxes bounds interactive sandboxes per workspace and per tenant.
-func (v *view) checkSandboxes(ws *workspace.Workspace) error {
+// checkSandboxes bounds interactive sandboxes per workspace and per tenant: so many more must fit.
+func (v *view) checkSandboxes(ws *workspace.Workspace, more int) error {
 	inTenant, here := 0, 0
 	for _, r := range v.sandboxes.in("*") {
 		if r.Value.State != workspace.SandboxStopped {
@@ -135,10 +128,10 @@ func (v *view) checkSandboxes(ws *workspace.Workspace) error {
 			}
 		}
 	}
-	if limit := v.quota().Sandboxes; inTenant >= limit {
+	if limit := v.quota().Sandboxes; inTenant+more > limit {
 		return fault.New(fault.Exhausted, "tenant %s has %d sandboxes, its quota; end one", v.tenant, limit)
 	}
-	if limit := ws.Quota.Sandboxes; limit > 0 && here >= limit {
+	if limit := ws.Quota.Sandboxes; limit > 0 && here+more > limit {
 		return fault.New(fault.Exhausted, "workspace %s has %d sandboxes, its quota; end one", ws.Name, limit)
 	}
 	return nil

@@ -50,6 +50,7 @@ func (s *Service) serve() (stop func(), err error) {
 		mesh.Op(workspace.OpSandboxList, quick, s.SandboxList),
 		mesh.Op(workspace.OpSandboxKill, slow, s.SandboxKill),
 		mesh.Op(workspace.OpSandboxExtend, 3*quick, s.SandboxExtend),
+		mesh.Op(workspace.OpSandboxFork, slow, s.SandboxFork),
 		mesh.Op(workspace.OpSandboxPause, 3*quick, s.SandboxPause),
 		mesh.Op(workspace.OpSandboxResume, 3*quick, s.SandboxResume),
 		mesh.Op(workspace.OpNodeList, quick, s.NodeList),

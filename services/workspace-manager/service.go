@@ -31,6 +31,7 @@ type nodeCalls interface {
 	ExtendSandbox(ctx context.Context, node string, req runtime.SandboxExtend) error
 	PauseSandbox(ctx context.Context, node string, req runtime.SandboxRef) error
 	ResumeSandbox(ctx context.Context, node string, req runtime.SandboxRef) error
+	ForkSandbox(ctx context.Context, node string, req runtime.SandboxFork) error
 	Output(ctx context.Context, node string, req workspace.OutputRequest, each func(workspace.OutputChunk) error) error
 }
 
