@@ -139,7 +139,7 @@ func (n *Node) List() []*Sandbox {
 	return list
 }
 
-// Members gives those that wait to be claimed.
+// Members gives those that wait to be claimed, and those that are being made for it.
 func (n *Node) Members() []*Sandbox {
 	return slices.DeleteFunc(n.List(), func(s *Sandbox) bool { return s.blank == nil })
 }
