@@ -84,7 +84,7 @@ func podSpec(r *reader, s object, t *workspace.Template) {
 	s.forbid("a sandbox never shares the node's namespaces", "hostNetwork", "hostPID", "hostIPC")
 	s.forbid("a sandbox is one container", "initContainers", "ephemeralContainers")
 	s.forbid("images are on the node already: see 'weft template'", "imagePullSecrets")
-	s.forbid("the name of a sandbox's host is its id", "hostname", "subdomain", "setHostnameAsFQDN", "hostAliases", "dnsConfig")
+	s.forbid("the name of a sandbox's host is that of who it runs as", "hostname", "subdomain", "setHostnameAsFQDN", "hostAliases", "dnsConfig")
 	s.forbid("say it in the claim: lifecycle.shutdownTime", "activeDeadlineSeconds", "terminationGracePeriodSeconds")
 	s.done()
 }
