@@ -1,5 +1,5 @@
 // Package manager is the workspace-manager: it owns tenants' workspaces, agents, templates, triggers,
-// tasks, gathers, the records of interactive sandboxes, and the nodes.
+// warm pools, tasks, gathers, the records of interactive sandboxes and of their claims, and the nodes.
 //
 // # Subjects in
 //
@@ -21,6 +21,12 @@
 // A task: pending → queued(N) → running(N) → complete, error, cancelled; or rejected at once. See
 // internal/lifecycle for every transition. Who is admitted when: internal/turns.
 //
+// # Warm pools
+//
+// A pool is a record beside its template's. The answer to a node's heartbeat has all that the node is to keep,
+// resolved against their templates; its next heartbeats say what it has. Nothing is sent between, and a manager that
+// starts again loses nothing but what nodes say anew within seconds. A node takes a member for a run by itself.
+//
 // # What happens when it fails
 //
 // Every change is one compare-and-set in the log; there is no second write that could be lost. Whatever
@@ -37,6 +43,8 @@
 //     the leader every claim counts as just renewed.
 //   - A trigger or gather killed in the middle: delivered again; the task's key is derived from the
 //     message's sequence or the group, so that it starts once.
+//   - A sandbox asked for under a claim's name, killed before the name's record is written: nobody was asked for it,
+//     and the reconciler ends its record. Of two who ask at once one writes the name; the other takes its record back.
 //   - A deletion killed in the middle: the state "deleting" is written first, and the leader goes on with it.
 //
 // Admission, reconciliation, retention and deletion are done by the replica that holds the lease

@@ -147,6 +147,13 @@ func TestPoolsThatANodeIsToKeep(t *testing.T) {
 	require.Contains(t, b.wanted(n), "system/-/python")
 	require.Contains(t, b.wanted(b.m.Node("n2")), "acme/pinned/base")
 
+	// A level that a node lacks is for those that have it.
+	b.pool("demo", workspace.Pool{Name: "base", Level: "high", Max: 2})
+	must[workspace.HeartbeatReply](b, n, "", "", workspace.OpHeartbeat, workspace.Heartbeat{Slots: 1, DiskFree: 1 << 40, Levels: []string{"high", "standard"}})
+	rep := must[workspace.HeartbeatReply](b, b.m.Node("n3"), "", "", workspace.OpHeartbeat, workspace.Heartbeat{Slots: 1, DiskFree: 1 << 40, Levels: []string{"standard"}})
+	require.Len(t, rep.Pools, 1)
+	require.Equal(t, "python", rep.Pools[0].Name)
+
 	// A node that takes nothing new keeps nothing.
 	must[workspace.NodeRecord](b, b.op, "", "", workspace.OpNodeDrain, workspace.NodeDrain{Name: "n1"})
 	require.Empty(t, b.wanted(n))

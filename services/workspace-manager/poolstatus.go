@@ -28,7 +28,8 @@ const (
 const poolMaxAge = time.Hour
 
 // wanted are the pools that a node is to keep: those of every active tenant and workspace whose template is there.
-// A node that takes nothing new keeps nothing ready. What doesn't fit into one message is left out.
+// A node that takes nothing new keeps nothing ready, and one without a pool's level leaves it to those that have it.
+// What doesn't fit into one message is left out.
 func (s *Service) wanted(hb workspace.Heartbeat) []workspace.WantedPool {
 	if hb.Draining || s.nodes.drained(hb.Node) {
 		return nil
@@ -37,8 +38,12 @@ func (s *Service) wanted(hb workspace.Heartbeat) []workspace.WantedPool {
 	var out []workspace.WantedPool
 	for _, v := range s.tenants.views() {
 		for _, r := range v.pools.in("*") {
-			if t := v.keeps(sys, r, hb.Node); t != nil {
-				out = append(out, wantedPool(r, t))
+			t := v.keeps(sys, r, hb.Node)
+			if t == nil {
+				continue
+			}
+			if w := wantedPool(r, t); s.nodes.mayRun(hb.Node, w.Run.Level) == nil {
+				out = append(out, w)
 			}
 		}
 	}
