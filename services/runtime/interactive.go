@@ -133,6 +133,7 @@ func (i *interactive) open(ctx context.Context) error {
 		return err
 	}
 	i.e.Running = true
+	i.h.active.touch() // nobody could use it before
 	return i.note()
 }
 
