@@ -85,6 +85,7 @@ type timing struct {
 	sweep      time.Duration // between two looks for what nobody owns, and for old spools
 	ask        time.Duration // of one request to another service
 	merge      time.Duration // of a merge
+	answer     time.Duration // of a warm sandbox's process 1 at the claim
 	grace      time.Duration // from SIGTERM to SIGKILL when an attempt is cancelled
 	drain      time.Duration // how long the end of an attempt waits for its output to be published
 	keepSpool  time.Duration // after the end of an attempt
@@ -94,7 +95,7 @@ type timing struct {
 
 var defaultTiming = timing{
 	renew: 2 * time.Second, margin: 3 * time.Second, heartbeat: 2 * time.Second, leases: 15 * time.Second, sweep: time.Minute,
-	ask: 10 * time.Second, merge: 5 * time.Minute, grace: 5 * time.Second, drain: 10 * time.Second, keepSpool: 24 * time.Hour,
+	ask: 10 * time.Second, merge: 5 * time.Minute, answer: 2 * time.Second, grace: 5 * time.Second, drain: 10 * time.Second, keepSpool: 24 * time.Hour,
 	backoff: 50 * time.Millisecond, maxBackoff: 5 * time.Second,
 }
 

@@ -121,7 +121,7 @@ func (s *Service) open(ctx context.Context) error {
 		return err
 	}
 	s.node, err = sandbox.Open(engine, sandbox.Config{
-		DataDir: s.cfg.DataDir, RunDir: s.cfg.RunDir, Init: s.cfg.Init, CLI: s.cfg.CLI, Forwards: supervisor.DefaultForwards(), Log: s.log,
+		DataDir: s.cfg.DataDir, RunDir: s.cfg.RunDir, Init: s.cfg.Init, CLI: s.cfg.CLI, Forwards: supervisor.DefaultForwards(), Answer: s.cfg.timing.answer, Log: s.log,
 	})
 	if err != nil {
 		return errors.Join(err, engine.Close())

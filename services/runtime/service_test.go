@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 
 var quick = timing{
 	renew: 100 * time.Millisecond, margin: 500 * time.Millisecond, heartbeat: 100 * time.Millisecond, leases: 100 * time.Millisecond, sweep: 300 * time.Millisecond,
-	ask: 5 * time.Second, merge: 10 * time.Second, grace: 500 * time.Millisecond, drain: 5 * time.Second, keepSpool: time.Hour,
+	ask: 5 * time.Second, merge: 10 * time.Second, answer: time.Minute, grace: 500 * time.Millisecond, drain: 5 * time.Second, keepSpool: time.Hour,
 	backoff: 10 * time.Millisecond, maxBackoff: 100 * time.Millisecond,
 }
 

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,8 +19,8 @@ import (
 // FailAfterRecord is the failpoint between the record of a claim and everything that the claim changes.
 var FailAfterRecord = failpoint.Register("sandbox.bind.after-record")
 
-// answerTimeout is how long process 1 of a warm sandbox has for its answer. One that is well needs a
-// millisecond; this much is for a machine that has ten times the work it can do.
+// answerTimeout is how long process 1 of a warm sandbox has for its answer, unless the configuration says otherwise.
+// One that is well needs a millisecond; this much is for a machine that has ten times the work it can do.
 const answerTimeout = 2 * time.Second
 
 // Bind makes the blank sandbox m into spec's. Nothing of it is started: in some milliseconds it is what Create
@@ -58,7 +59,7 @@ func (n *Node) Bind(ctx context.Context, m *Sandbox, spec Spec) (*Sandbox, error
 
 // bind makes the change that the record speaks of, and makes sure that process 1 answers.
 func (s *Sandbox) bind(ctx context.Context, level Level) error {
-	ask, cancel := context.WithTimeout(ctx, answerTimeout)
+	ask, cancel := context.WithTimeout(ctx, cmp.Or(s.node.cfg.Answer, answerTimeout))
 	defer cancel()
 	limits := s.limits(level)
 	answered := make(chan error, 1)

@@ -14,10 +14,18 @@ import (
 	"github.com/weftmesh/weft/schemas/filesystem"
 	"github.com/weftmesh/weft/schemas/secrets"
 	"github.com/weftmesh/weft/schemas/workspace"
+	"github.com/weftmesh/weft/services/runtime/supervisor"
 )
 
 func testMold() Mold {
 	return Mold{Pool: workspace.PoolRef{Tenant: "acme", Workspace: "-", Name: "base"}, Image: "base"}
+}
+
+// patientNode waits for answers as long as a machine with much to do may need.
+func patientNode(t testing.TB) *Node {
+	n := newNode(t, machine.Engine(t))
+	n.cfg.Answer = time.Minute
+	return n
 }
 
 func createBlank(t testing.TB, n *Node) *Sandbox {
@@ -29,7 +37,7 @@ func createBlank(t testing.TB, n *Node) *Sandbox {
 
 // What a claim changes is there at once, inside and outside.
 func TestBindMakesABlankSandboxSomebodys(t *testing.T) {
-	n := newNode(t, machine.Engine(t))
+	n := patientNode(t)
 	m := createBlank(t, n)
 	require.Equal(t, []*Sandbox{m}, n.Members())
 	process1 := m.init
@@ -75,7 +83,7 @@ func TestBindMakesABlankSandboxSomebodys(t *testing.T) {
 
 // Without files, with more than it waited with; and what it can't become.
 func TestBindGivesMoreAndRefusesWhatDoesNotFit(t *testing.T) {
-	n := newNode(t, machine.Engine(t))
+	n := patientNode(t)
 	m := createBlank(t, n)
 	for what, change := range map[string]func(*Spec){
 		"image":  func(s *Spec) { s.Image = "other" },
@@ -99,11 +107,38 @@ func TestBindGivesMoreAndRefusesWhatDoesNotFit(t *testing.T) {
 	require.Contains(t, out, "Read-only file system")
 }
 
+// A member with a root of its own: a claim finds that pristine, and its workspace is a directory of it.
+func TestBindWithAWritableRoot(t *testing.T) {
+	n := patientNode(t)
+	mold, spec := testMold(), testSpec()
+	mold.Isolation = workspace.Isolation{WritableRoot: true, RootInside: true}
+	mold.Resources.DiskBytes = 64 << 20
+	m, err := n.CreateBlank(within(t, time.Minute), mold)
+	require.NoError(t, err)
+	spec.Isolation, spec.Resources.DiskBytes = mold.Isolation, 128<<20
+	_, err = n.Bind(within(t, 10*time.Second), m, spec)
+	require.True(t, fault.Is(err, fault.Invalid), "its disk is as large as it is: %v", err)
+	spec.Resources.DiskBytes = 64 << 20
+	s, err := n.Bind(within(t, 30*time.Second), m, spec)
+	require.NoError(t, err)
+	r, err := s.Supervisor().Run(within(t, 20*time.Second), supervisor.ProcessSpec{
+		Argv: supervisor.Texts("/bin/sh", "-c", "id -u; hostname; cat /etc/hostname; touch /usr/new /workspace/new && stat -c %u /workspace/new"),
+		Dir:  "/", Identity: s.Payload(), Env: supervisor.Texts("PATH=/usr/bin:/bin"),
+	}, nil, 1<<20)
+	require.NoError(t, err)
+	require.Equal(t, "0\nplanner\nplanner\n0\n", string(r.Stdout), "%s", r.Stderr)
+	mold.Isolation.Seccomp = "none"
+	_, err = n.CreateBlank(within(t, time.Minute), mold)
+	require.True(t, fault.Is(err, fault.Invalid), "%v", err)
+	require.NoError(t, s.Destroy(within(t, 20*time.Second)))
+	requireNothing(t, n)
+}
+
 // A thousand claims at once, from two nodes that know nothing of each other, for a few sandboxes: each is got once.
 func TestAThousandClaimsRaceForAFewSandboxes(t *testing.T) {
 	engine := machine.Engine(t)
-	n := newNode(t, engine)
-	other := newNodeWithoutCleanup(t, engine)
+	n, other := newNode(t, engine), newNodeWithoutCleanup(t, engine)
+	n.cfg.Answer, other.cfg.Answer = time.Minute, time.Minute
 	t.Cleanup(func() { require.NoError(t, other.Close()) })
 	members := make([]*Sandbox, 6)
 	var wg sync.WaitGroup
@@ -155,6 +190,7 @@ func TestAThousandClaimsRaceForAFewSandboxes(t *testing.T) {
 // A member whose process 1 is stopped, or dead, is not handed over, and nothing of it is left.
 func TestAMemberThatDoesNotAnswerIsNotHandedOver(t *testing.T) {
 	n := newNode(t, machine.Engine(t))
+	n.cfg.Answer = time.Second
 	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
 		m := createBlank(t, n)
 		require.NoError(t, m.init.Signal(sig))
@@ -176,6 +212,7 @@ func TestAMemberThatDoesNotAnswerIsNotHandedOver(t *testing.T) {
 func TestMembersAreAdopted(t *testing.T) {
 	engine := machine.Engine(t)
 	n := newNodeWithoutCleanup(t, engine)
+	n.cfg.Answer = time.Minute
 	waiting, taken, half, leaving := createBlank(t, n), createBlank(t, n), createBlank(t, n), createBlank(t, n)
 	spec, halfSpec := testSpec(), testSpec()
 	spec.Task, spec.Attempt = schemas.NewID(), 2
@@ -186,7 +223,7 @@ func TestMembersAreAdopted(t *testing.T) {
 	require.NoError(t, n.Close())
 	require.NoError(t, engine.Close())
 
-	n = newNode(t, machine.Engine(t))
+	n = patientNode(t)
 	adopted, err := n.Adopt(within(t, 30*time.Second))
 	require.NoError(t, err)
 	require.Len(t, adopted, 3)

@@ -129,11 +129,15 @@ func (n *Node) CreateBlank(ctx context.Context, m Mold) (*Sandbox, error) {
 	if err := schemas.CheckName("tenant", m.Pool.Tenant); err != nil {
 		return nil, fault.Wrap(err, fault.Invalid, "a warm pool needs a tenant: %v", err)
 	}
+	spec := Spec{ID: schemas.NewID(), Tenant: m.Pool.Tenant, Level: m.Level, Image: m.Image, Isolation: m.Isolation, Resources: m.Resources}
+	if err := spec.checkIsolation(); err != nil {
+		return nil, fault.Wrap(err, fault.Invalid, "a warm pool's members can't be made: %v", err)
+	}
 	fingerprint, err := n.Fingerprint(ctx, m)
 	if err != nil {
 		return nil, err
 	}
-	s := n.sandbox(Spec{ID: schemas.NewID(), Tenant: m.Pool.Tenant, Level: m.Level, Image: m.Image, Isolation: m.Isolation, Resources: m.Resources})
+	s := n.sandbox(spec)
 	s.blank = &blank{mold: m, fingerprint: fingerprint}
 	return s, n.build(ctx, s)
 }

@@ -33,7 +33,9 @@ type Config struct {
 	CLI    string // path of the weft CLI, put into every sandbox; empty: none
 	// Forwards are the addresses inside that lead out to the node, see Sandbox.Serve.
 	Forwards []supervisor.Forward
-	Log      *slog.Logger
+	// Answer is how long process 1 of a sandbox that waited has to answer at its claim; 2 s if 0.
+	Answer time.Duration
+	Log    *slog.Logger
 }
 
 // Node holds the sandboxes of one node. Its methods may be called at once from many goroutines.

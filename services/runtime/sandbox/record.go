@@ -31,6 +31,9 @@ func (n *Node) claim(body string, r record) error {
 		return err
 	}
 	dir := n.dir(body)
+	if _, err := os.Lstat(filepath.Join(dir, recordFile)); err == nil {
+		return errTaken // most of those who come too late need no more than this
+	}
 	tmp := filepath.Join(dir, ".claim-"+schemas.NewID())
 	if err := os.WriteFile(tmp, b, 0o600); err != nil {
 		return fmt.Errorf("claim sandbox %s: %w", body, err)
