@@ -49,6 +49,9 @@ func (c *Client) Execute(ctx context.Context, sandbox string, r runtime.ExecRequ
 	r.Stdin = io.Stdin != nil
 	f := newFollower(c, sandbox, io)
 	f.req = runtime.AttachRequest{Process: r.ID, Owner: true, Stdin: r.Stdin}
+	if f.input != nil {
+		f.input.from(0) // nobody else has given it anything
+	}
 	p, err := f.follow(ctx, func(ctx context.Context) (*stream.Session, error) {
 		return c.openProcess(ctx, sandbox, runtime.OpExec, r)
 	})

@@ -3,32 +3,30 @@ package cli
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/weftmesh/weft/pkg/client"
 	"github.com/weftmesh/weft/pkg/fault"
-	"github.com/weftmesh/weft/pkg/mesh/stream"
 	"github.com/weftmesh/weft/schemas/runtime"
+	"github.com/weftmesh/weft/schemas/workspace"
 )
 
 func (a *app) execCommand() *cobra.Command {
-	var r runtime.ExecRequest
-	var env []string
-	var timeout time.Duration
+	var o execOptions
 	c := &cobra.Command{Use: "exec [flags] SANDBOX [--] COMMAND [ARG...]", Short: "Run a command in a sandbox and exit with its code",
-		Example: "  weft sandbox exec $id -- ls -l /workspace\n  tar c src | weft sandbox exec -i $id -- tar x -C /workspace",
+		Long: `exec runs a command, passes its output and exits with its code. The command ends when this program does; when
+weftd restarts meanwhile, it goes on and so does its output. With -d it runs in the background: exec prints its
+id, and ps, attach, logs, wait, signal and stop find it by that, or by its --name.`,
+		Example: "  weft sandbox exec $id -- ls -l /workspace\n  tar c src | weft sandbox exec -i $id -- tar x -C /workspace\n  weft sandbox exec -d --name web $id -- python3 -m http.server 8000",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 && args[1] == "--" {
 				args = slices.Concat(args[:1], args[2:])
@@ -39,23 +37,17 @@ func (a *app) execCommand() *cobra.Command {
 			return between(2, append([]string{"SANDBOX", "COMMAND"}, args...)...)(c, args)
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			var err error
-			if r.Env, err = pairs("env", env); err != nil {
+			r, err := o.request(args[1:])
+			if err != nil {
 				return err
 			}
-			if r.Argv = args[1:]; r.Argv[0] == "--" {
-				r.Argv = r.Argv[1:]
+			if o.background {
+				return a.background(c.Context(), args[0], r)
 			}
-			r.TimeoutMS = timeout.Milliseconds()
-			return a.exec(c.Context(), args[0], r)
+			return a.exec(c.Context(), args[0], r.ExecRequest)
 		}}
-	f := c.Flags()
-	f.SetInterspersed(false)
-	f.BoolVarP(&r.Stdin, "stdin", "i", false, "pass stdin to the command")
-	f.BoolVarP(&r.PTY, "tty", "t", false, "give it a terminal")
-	f.StringArrayVarP(&env, "env", "e", nil, "`NAME=value` in its environment")
-	f.StringVar(&r.Workdir, "workdir", "", "`directory` to run it in")
-	f.DurationVar(&timeout, "timeout", 0, "end it after so long")
+	o.flags(c)
+	c.ValidArgsFunction = a.complete(sandboxNames(workspace.SandboxRunning))
 	return c
 }
 
@@ -79,23 +71,17 @@ func (a *app) exec(ctx context.Context, sandbox string, r runtime.ExecRequest) e
 	return a.with(ctx, func(c *client.Client) error {
 		t := a.terminal(r.PTY)
 		r.Rows, r.Cols = t.size()
-		s, err := c.Exec(ctx, sandbox, r)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = s.Close() }()
-		restore, err := t.raw()
-		if err != nil {
-			return err
-		}
-		defer restore()
-		out, errs := a.out, a.err
+		io := client.Streams{Stdout: a.out, Stderr: a.err}
 		var bufOut, bufErr bytes.Buffer
 		if a.json {
-			out, errs = &bufOut, &bufErr
+			io.Stdout, io.Stderr = &bufOut, &bufErr
 		}
-		res, err := pass(ctx, s, t, r.Stdin, a.in, out, errs)
-		restore()
+		if r.Stdin {
+			io.Stdin = a.in
+		}
+		stop := t.serve(ctx, c, sandbox, &io)
+		res, err := c.Execute(ctx, sandbox, r, io)
+		stop()
 		if err != nil {
 			return err
 		}
@@ -106,35 +92,6 @@ func (a *app) exec(ctx context.Context, sandbox string, r runtime.ExecRequest) e
 		}
 		return a.ended(res)
 	})
-}
-
-// pass copies the streams both ways until the command has ended.
-func pass(ctx context.Context, s *stream.Session, t *terminal, stdin bool, in io.Reader, out, errs io.Writer) (runtime.ExecResult, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	if stdin {
-		go func() { // ends with stdin, or with the program: a read of a terminal can't be taken back
-			_, _ = io.Copy(s.Channel(stream.Stdin), in)
-			_ = s.Channel(stream.Stdin).CloseWrite()
-		}()
-	} else {
-		_ = s.Channel(stream.Stdin).CloseWrite()
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() { t.follow(ctx, s) })
-	var errOut, errErr error
-	var copies sync.WaitGroup
-	copies.Go(func() { _, errOut = io.Copy(out, s.Channel(stream.Stdout)) })
-	copies.Go(func() { _, errErr = io.Copy(errs, s.Channel(stream.Stderr)) })
-	copies.Wait()
-	var res runtime.ExecResult
-	err := s.Result(ctx, &res)
-	if err == nil {
-		err = errors.Join(errOut, errErr)
-	}
-	cancel()
-	wg.Wait()
-	return res, err
 }
 
 // ended gives the command's exit code, and says why where it was not the command's own will.
@@ -195,8 +152,30 @@ func (t *terminal) raw() (restore func(), err error) {
 	return sync.OnceFunc(func() { _ = term.Restore(int(t.in.Fd()), old) }), nil
 }
 
+// serve makes the terminal that of the process as soon as it is there, and tells it when the window changes its
+// size. stop gives the terminal back.
+func (t *terminal) serve(ctx context.Context, c *client.Client, sandbox string, io *client.Streams) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var following sync.WaitGroup
+	restore := func() {}
+	io.Started = func(p runtime.Process) {
+		if !p.PTY {
+			return
+		}
+		if again, err := t.raw(); err == nil {
+			restore = again
+		}
+		following.Go(func() { t.follow(ctx, c, sandbox, p.ID) })
+	}
+	return func() {
+		cancel()
+		following.Wait()
+		restore()
+	}
+}
+
 // follow tells the command when the window changes its size.
-func (t *terminal) follow(ctx context.Context, s *stream.Session) {
+func (t *terminal) follow(ctx context.Context, c *client.Client, sandbox, process string) {
 	if t.out == nil {
 		return
 	}
@@ -209,9 +188,7 @@ func (t *terminal) follow(ctx context.Context, s *stream.Session) {
 			return
 		case <-changed:
 			rows, cols := t.size()
-			if s.Send(stream.Resize, runtime.ResizeRequest{Rows: rows, Cols: cols}) != nil {
-				return
-			}
+			_ = c.ResizeProcess(ctx, sandbox, process, rows, cols) // the next change says it again
 		}
 	}
 }

@@ -436,6 +436,9 @@ func execHere(ctx context.Context, dir string, r runtime.ExecRequest, st *stream
 	for k, v := range r.Env {
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}
+	if err := st.Send(stream.Started, runtime.Process{ID: r.ID, PTY: r.PTY, Running: true}); err != nil {
+		return runtime.ExecResult{}, err
+	}
 	res := func(err error) (runtime.ExecResult, error) {
 		return runtime.ExecResult{Process: "p1", Exit: exitOf(err, cmd)}, nil
 	}

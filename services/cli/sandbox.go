@@ -10,7 +10,6 @@ import (
 
 	"github.com/weftmesh/weft/pkg/client"
 	"github.com/weftmesh/weft/pkg/fault"
-	"github.com/weftmesh/weft/schemas/runtime"
 	"github.com/weftmesh/weft/schemas/workspace"
 )
 
@@ -30,6 +29,7 @@ func (a *app) sandboxCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error { return a.sandboxKill(c.Context(), args) }}
 	c := parent("sandbox", groupRun, "Interactive sandboxes: create, run commands, copy files, end",
 		a.sandboxCreateCommand(), list, get, inspect, a.execCommand(), a.shellCommand(), a.cpCommand(), kill,
+		a.psCommand(), a.attachCommand(), a.logsCommand(), a.waitCommand(), a.signalCommand(), a.stopCommand(), a.forgetCommand(), a.portForwardCommand(),
 		a.keepAliveCommand(), a.pauseCommand(), a.resumeCommand(), a.forkCommand())
 	c.Aliases = []string{"sbx"}
 	return c
@@ -134,14 +134,6 @@ func (a *app) sandboxInspect(ctx context.Context, id string) error {
 			}
 		})
 	})
-}
-
-func processRow(p runtime.Process) []string {
-	state := "running"
-	if p.Exit != nil {
-		state = fmt.Sprintf("%s %d", p.Exit.Reason, p.Exit.Code)
-	}
-	return []string{p.ID, fmt.Sprint(p.PID), state, clip(fmt.Sprint(p.Argv), 60)}
 }
 
 func (a *app) sandboxKill(ctx context.Context, ids []string) error {

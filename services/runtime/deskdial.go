@@ -13,7 +13,6 @@ import (
 	"github.com/weftmesh/weft/pkg/mesh/stream"
 	"github.com/weftmesh/weft/schemas/runtime"
 	"github.com/weftmesh/weft/schemas/workspace"
-	"github.com/weftmesh/weft/services/runtime/sandbox"
 )
 
 // portOperations are those on ports.
@@ -65,7 +64,7 @@ func (d *desk) dial(ctx context.Context, req runtime.DialRequest) (net.Conn, err
 		if err := absolute(req.Path); err != nil {
 			return nil, err
 		}
-		return sup.DialAs(ctx, sandbox.Payload(), req.Path)
+		return sup.DialAs(ctx, d.box.Payload(), req.Path)
 	}
 	return nil, fault.New(fault.Invalid, `"network" %.20q is neither tcp nor unix`, req.Network)
 }

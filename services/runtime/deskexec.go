@@ -12,7 +12,6 @@ import (
 	"github.com/weftmesh/weft/schemas"
 	"github.com/weftmesh/weft/schemas/runtime"
 	"github.com/weftmesh/weft/schemas/workspace"
-	"github.com/weftmesh/weft/services/runtime/sandbox"
 	"github.com/weftmesh/weft/services/runtime/supervisor"
 )
 
@@ -87,7 +86,7 @@ func (d *desk) start(ctx context.Context, spec supervisor.ProcessSpec) (*supervi
 // process says what is to be run.
 func (d *desk) process(req runtime.ExecRequest) (supervisor.ProcessSpec, error) {
 	spec := supervisor.ProcessSpec{ID: req.ID, Argv: supervisor.Texts(req.Argv...), Env: supervisor.Texts(d.environ()...), Dir: supervisor.Text(workdir(d.run)),
-		Identity: sandbox.Payload(), Stdin: req.Stdin, Timeout: time.Duration(req.TimeoutMS) * time.Millisecond, Grace: time.Duration(req.GraceMS) * time.Millisecond}
+		Identity: d.box.Payload(), Stdin: req.Stdin, Timeout: time.Duration(req.TimeoutMS) * time.Millisecond, Grace: time.Duration(req.GraceMS) * time.Millisecond}
 	switch {
 	case len(req.Argv) == 0:
 		return spec, fault.New(fault.Invalid, `"argv" names a command`)
