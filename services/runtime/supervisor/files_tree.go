@@ -19,6 +19,15 @@ type (
 	FileTree   = wire.Tree
 )
 
+// Kinds of changes that a caller tells apart.
+const (
+	ChangeReady = wire.ChangeReady
+	ChangeMove  = wire.ChangeMove
+)
+
+// CheckPath refuses what is not an absolute path.
+func CheckPath(p string) error { return wire.CheckPath("path", Text(p)) }
+
 // errNotUnderstood is for answers that only something else than weft-init gives.
 var errNotUnderstood = fault.Wrap(wire.ErrUnexpected, fault.Internal, "the sandbox's answer is not to be understood")
 
