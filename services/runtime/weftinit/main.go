@@ -118,7 +118,9 @@ func run(cfg config) error {
 	ending := []os.Signal{syscall.SIGTERM, syscall.SIGINT}
 	if cfg.root {
 		ending = []os.Signal{unix.SIGKILL} // payload could send the others
-		surviveSignals()
+		if err := surviveSignals(); err != nil {
+			return err
+		}
 		if cfg.run, err = hideSocket(cfg.run); err != nil {
 			return err
 		}

@@ -104,21 +104,40 @@ func giveCapsBack() error {
 	return setCaps(fileEffective, plainCaps)
 }
 
-// surviveSignals gives every signal that can be handled a handler that does nothing. Without one the kernel
-// ignores it for process 1; but Go's own would end the program.
-func surviveSignals() {
+// surviveSignals gives every signal that can be handled a handler that does nothing. Go's own would end the program;
+// and without one the kernel spares process 1 only while its first thread does not block the signal, which Go's threads
+// do for moments.
+func surviveSignals() error {
 	all := make(chan os.Signal, 1)
 	for n := syscall.Signal(1); n < 65; n++ {
 		switch n {
-		case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGURG, syscall.SIGPROF, 32, 33: // can't be, or the runtime's own
+		case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGURG, syscall.SIGPROF, 33: // can't be, or the runtime's own
 		default:
 			signal.Notify(all, n)
+		}
+	}
+	// These the runtime leaves alone, because C libraries cancel threads with them. There is no C here; a library in a
+	// child sets its own handler before it uses them.
+	for _, n := range []syscall.Signal{32, 34} {
+		if err := ignore(n); err != nil {
+			return err
 		}
 	}
 	go func() {
 		for range all { //nolint:revive // that is all
 		}
 	}()
+	return nil
+}
+
+// ignore has the kernel drop a signal that the runtime does not know how to ignore.
+func ignore(n syscall.Signal) error {
+	action := [4]uintptr{1} // the kernel's struct: SIG_IGN, flags, restorer, mask
+	_, _, e := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(n), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
+	if e != 0 {
+		return fmt.Errorf("ignore signal %d: %w", n, e)
+	}
+	return nil
 }
 
 // hideSocket takes the directory with the node's socket out of everybody's sight, and gives a way to it that only
