@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weftmesh/weft/pkg/fault"
 	"github.com/weftmesh/weft/pkg/mounts"
@@ -77,8 +80,14 @@ func (n *Node) remove(ctx context.Context, id string) error {
 	if err := n.removeLayer(id); err != nil {
 		return fmt.Errorf("destroy sandbox %s: %w", id, err)
 	}
-	// Nothing is mounted below any more, or the step before had failed.
-	if err := os.RemoveAll(n.dir(id)); err != nil {
+	// Nothing is mounted below any more, or the step before had failed. Whoever comes late with a claim still
+	// writes there for a moment.
+	err = os.RemoveAll(n.dir(id))
+	for try := 0; errors.Is(err, unix.ENOTEMPTY) && try < 100; try++ {
+		time.Sleep(time.Millisecond)
+		err = os.RemoveAll(n.dir(id))
+	}
+	if err != nil {
 		return fmt.Errorf("destroy sandbox %s: %w", id, err)
 	}
 	return n.ranges.release(id)
