@@ -26,6 +26,12 @@
 // sandbox is gone, the attempt ends with a fault and the manager makes a new one. What the journal does
 // not know is removed.
 //
+// # Warm pools
+//
+// The manager's answer to a heartbeat says which pools the node is to keep (poolkeeper.go). A run takes a member that fits
+// (warm.go), or starts cold. How many there are to be, and what is made or removed next, is decided by pool.go, which looks at
+// nothing but numbers. Members take no slots, go on while the node's process is away, and end with Purge.
+//
 // # Fencing
 //
 // All claims are renewed in one request. A node that can't renew freezes its sandboxes a margin before

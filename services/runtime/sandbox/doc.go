@@ -6,12 +6,19 @@
 //
 //	containerd namespace "weft"        container, task and snapshot <id>, labelled with owner and contents
 //	<run>/sb/<id>/                     pinned namespaces, the workspace's mount point, the secrets' tmpfs, input, /etc files
+//	<run>/sb/<id>/bound.json           for whom one that waited was claimed (record.go)
 //	<run>/sup/<id>/                    the supervisor's socket and key (package supervisor)
 //	<run>/ranges/<n>                   which sandbox holds the n-th range of 65,536 host ids
 //	cgroup /weft/<owner>/<id>          limits, freezer, usage
 //
 // <run> is on a file system that does not outlive a boot, as the sandboxes do not. The owner is
 // derived from the data directory: two nodes on one machine leave each other's sandboxes alone.
+//
+// # Warm sandboxes
+//
+// CreateBlank makes a sandbox that waits; its Mold is what can't be changed later. Bind makes it somebody's in a
+// millisecond or two: record first, then limits, names, files. The id above is the body's; what was claimed
+// is known to everybody by the id of its claim, which the record translates.
 //
 // # Twice, or dead in the middle
 //
@@ -20,4 +27,7 @@
 // the caller does not want to keep; Destroy is the same for one sandbox. Both can be repeated at any
 // point. Adopt finds the sandboxes that run after a restart of the node's process; their supervisors
 // connect by themselves.
+//
+// A claim is a link(2) of its record: of all who try, in whatever process, one gets it. A process that dies
+// after that leaves a sandbox that belongs to the claim, is found by its id, and has to be destroyed.
 package sandbox
