@@ -16,7 +16,8 @@ import (
 type body struct {
 	node    *Node
 	id      string
-	tenant  string // for which it was made: bodies of one tenant share a shim
+	tenant  string // for which it was made
+	shim    string // the lane of those who may share its shim: one tenant's; empty: not known, since an earlier process made it
 	dir     string
 	ids     idRange
 	group   cgroup.Group

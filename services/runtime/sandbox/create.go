@@ -100,8 +100,11 @@ func (n *Node) create(ctx context.Context, s *Sandbox, level Level, runtime stri
 		}
 		return fault.Wrap(err, fault.Unavailable, "containerd could not make the sandbox")
 	}
-	n.shims.made(s.tenant, s.id)
+	n.shims.made(s.shim, s.id)
 	s.follow()
+	if err := s.limitIO(); err != nil {
+		return err
+	}
 	return s.WaitConnected(ctx)
 }
 

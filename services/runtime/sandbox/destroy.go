@@ -32,7 +32,7 @@ func (s *Sandbox) Destroy(ctx context.Context) error {
 	kill, cancel := context.WithTimeout(ctx, killTimeout)
 	err := s.group.Kill(kill) // first, and without containerd: a sandbox that is to end does no more work
 	cancel()
-	s.node.shims.leave(ctx, s.tenant, s.id)
+	s.node.shims.leave(ctx, s.shim, s.id)
 	err = errors.Join(err, s.node.remove(ctx, s.id))
 	s.unwatch()
 	if err == nil {

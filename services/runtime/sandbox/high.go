@@ -1,6 +1,10 @@
 package sandbox
 
 import (
+	"fmt"
+	"hash/fnv"
+	goruntime "runtime"
+
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/weftmesh/weft/schemas/workspace"
@@ -59,11 +63,21 @@ const (
 func (n *Node) annotations(s *Sandbox, runtime string) map[string]string {
 	switch runtime {
 	case "", containerd.Runc:
-		return map[string]string{groupAnnotation: n.owner + "-" + n.shims.join(s.tenant, s.id)}
+		s.shim = s.tenant
+		return map[string]string{groupAnnotation: n.owner + "-" + n.shims.join(s.shim, s.id)}
 	case containerd.Runsc:
-		return map[string]string{kindAnnotation: "sandbox"}
+		s.shim = fmt.Sprintf("%s-high-%d", s.tenant, lane(s.id))
+		return map[string]string{kindAnnotation: "sandbox", groupAnnotation: n.owner + "-" + n.shims.join(s.shim, s.id)}
 	}
 	return nil
+}
+
+// lane spreads sandboxes of gVisor's over as many shims for each tenant as there are cores: each makes one sandbox
+// at a time. gVisor's own shim knows nothing of groups, and serves one sandbox each; Weft's build of it does.
+func lane(id string) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(id)) // it never fails
+	return int(h.Sum32() % uint32(goruntime.NumCPU()))
 }
 
 // namespaces of the container. gVisor's programs can't join a user namespace that somebody else made; theirs gets the

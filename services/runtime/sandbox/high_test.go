@@ -12,11 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weftmesh/weft/pkg/fault"
+	"github.com/weftmesh/weft/schemas"
 	"github.com/weftmesh/weft/schemas/filesystem"
 	"github.com/weftmesh/weft/schemas/secrets"
 	"github.com/weftmesh/weft/schemas/workspace"
 	"github.com/weftmesh/weft/services/runtime/internal/containerd"
 	"github.com/weftmesh/weft/services/runtime/internal/nodetest"
+	"github.com/weftmesh/weft/services/runtime/internal/proc"
 	"github.com/weftmesh/weft/services/runtime/supervisor"
 )
 
@@ -325,12 +327,43 @@ func TestHighIsClaimed(t *testing.T) {
 	s, err = n.Bind(within(t, time.Minute), m, spec)
 	require.NoError(t, err)
 	r, err := s.Supervisor().Run(within(t, time.Minute), supervisor.ProcessSpec{
-		Argv: supervisor.Texts("/bin/sh", "-c", "id -u; echo x > /etc/x && chown 1000 /etc/x && stat -c %u /etc/x; echo y > /workspace/y && cat /workspace/y; df -k / | awk 'END {print ($2 < 2*1024*1024)}'"),
+		Argv:     supervisor.Texts("/bin/sh", "-c", "id -u; echo x > /etc/x && chown 1000 /etc/x && stat -c %u /etc/x; echo y > /workspace/y && cat /workspace/y; df -k / | awk 'END {print ($2 < 2*1024*1024)}'"),
 		Identity: s.Payload(), Dir: "/", Env: supervisor.Texts("PATH=/usr/bin:/bin"),
 	}, nil, 1<<20)
 	require.NoError(t, err)
 	require.Equal(t, "0\n1000\ny\n1\n", string(r.Stdout)+string(r.Stderr))
 	require.NoError(t, s.Destroy(within(t, time.Minute)))
+	requireNothing(t, n)
+	require.Empty(t, highTraces(t, n))
+}
+
+// Sandboxes of one tenant share shims, whichever of them came first and goes first.
+func TestHighSharesShims(t *testing.T) {
+	n := newNode(t, machine.Engine(t))
+	want := lane("00000000000000000000")
+	sameLane := func(s *Spec) {
+		for high(s); lane(s.ID) != want; s.ID = schemas.NewID() {
+		}
+	}
+	first, second := create(t, n, sameLane), create(t, n, sameLane)
+	shim := func(s *Sandbox) int {
+		p, err := proc.Identify(s.init.PID)
+		require.NoError(t, err)
+		return p.Parent
+	}
+	require.Equal(t, shim(first), shim(second))
+	require.NoError(t, first.Destroy(within(t, time.Minute)))
+	third := create(t, n, sameLane, func(s *Spec) { s.Files = true })
+	require.Equal(t, shim(second), shim(third), "the one that it was started for is gone, and its directory")
+	dir := tree(t, map[string]string{"a.txt": "hello\n"})
+	require.NoError(t, third.MountWorkspace(filesystem.Prepared{Path: dir, UID: diskUID, GID: diskUID}, false))
+	_, out := sh(t, third, "cat /workspace/a.txt")
+	require.Equal(t, "hello\n", out)
+	other := create(t, n, sameLane, func(s *Spec) { s.Tenant = "bolt" })
+	require.NotEqual(t, shim(third), shim(other), "never two tenants")
+	for _, s := range []*Sandbox{second, other, third} {
+		require.NoError(t, s.Destroy(within(t, time.Minute)))
+	}
 	requireNothing(t, n)
 	require.Empty(t, highTraces(t, n))
 }

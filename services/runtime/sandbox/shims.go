@@ -7,14 +7,14 @@ import (
 	"github.com/weftmesh/weft/schemas"
 )
 
-// shims decides which sandboxes share a shim: those of one tenant that live at the same time.
+// shims decides which sandboxes share a shim: those of one tenant and one lane that live at the same time.
 //
 // A shim ends with its last container, and a container that is just being made in it fails then. So a
 // sandbox that would leave only unfinished ones behind waits for one of them, and nobody joins a
 // group any more once its last member has begun to leave: the next one opens a new group.
 type shims struct {
 	mu   sync.Mutex
-	open map[string]*shimGroup // by tenant
+	open map[string]*shimGroup // by tenant and lane: the shim field of a sandbox
 }
 
 type shimGroup struct {
@@ -28,24 +28,24 @@ func (g *shimGroup) change() {
 	g.changed = make(chan struct{})
 }
 
-// join gives the group for a sandbox of tenant.
-func (s *shims) join(tenant, sandbox string) string {
+// join gives the group for a sandbox of a lane.
+func (s *shims) join(lane, sandbox string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	g := s.open[tenant]
+	g := s.open[lane]
 	if g == nil {
-		g = &shimGroup{name: tenant + "-" + schemas.NewID(), members: map[string]bool{}, changed: make(chan struct{})}
-		s.open[tenant] = g
+		g = &shimGroup{name: lane + "-" + schemas.NewID(), members: map[string]bool{}, changed: make(chan struct{})}
+		s.open[lane] = g
 	}
 	g.members[sandbox] = false
 	return g.name
 }
 
 // made says that a sandbox's container is there.
-func (s *shims) made(tenant, sandbox string) {
+func (s *shims) made(lane, sandbox string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if g := s.open[tenant]; g != nil {
+	if g := s.open[lane]; g != nil {
 		if _, ok := g.members[sandbox]; ok {
 			g.members[sandbox] = true
 			g.change()
@@ -55,9 +55,9 @@ func (s *shims) made(tenant, sandbox string) {
 
 // leave says that a sandbox is about to be deleted, and returns when it may be. One that never joined,
 // or has left, may at once.
-func (s *shims) leave(ctx context.Context, tenant, sandbox string) {
+func (s *shims) leave(ctx context.Context, lane, sandbox string) {
 	for {
-		wait := s.tryLeave(tenant, sandbox)
+		wait := s.tryLeave(lane, sandbox)
 		if wait == nil {
 			return
 		}
@@ -70,10 +70,10 @@ func (s *shims) leave(ctx context.Context, tenant, sandbox string) {
 }
 
 // tryLeave takes the sandbox out of its group, or gives what it has to wait for.
-func (s *shims) tryLeave(tenant, sandbox string) <-chan struct{} {
+func (s *shims) tryLeave(lane, sandbox string) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	g := s.open[tenant]
+	g := s.open[lane]
 	if g == nil {
 		return nil
 	}
@@ -90,7 +90,7 @@ func (s *shims) tryLeave(tenant, sandbox string) <-chan struct{} {
 	}
 	delete(g.members, sandbox)
 	if len(g.members) == 0 {
-		delete(s.open, tenant)
+		delete(s.open, lane)
 	}
 	g.change()
 	return nil

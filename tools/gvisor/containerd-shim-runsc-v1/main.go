@@ -1,5 +1,5 @@
 // Command containerd-shim-runsc-v1 is gVisor's shim, which containerd starts for sandboxes of level
-// high, but for how it comes up: see manager.
+// high, but for how it comes up and for serving more than one of them: see manager and service.
 package main
 
 import (
@@ -7,10 +7,10 @@ import (
 
 	"github.com/containerd/containerd/v2/pkg/shim"
 	v1 "gvisor.dev/gvisor/pkg/shim/v1"
-	_ "gvisor.dev/gvisor/pkg/shim/v1/plugin" // registers the service that runs containers
 )
 
 func main() {
 	const name = "io.containerd.runsc.v1"
+	register()
 	shim.Run(context.Background(), manager{v1.NewShimManager(name)})
 }
