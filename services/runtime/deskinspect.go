@@ -19,6 +19,11 @@ func (d *desk) inspectOperations() []mesh.Endpoint {
 func (d *desk) Inspect(ctx context.Context, _ mesh.Caller, _ workspace.Empty) (runtime.Inspect, error) {
 	spec := d.box.Spec()
 	out := runtime.Inspect{ID: spec.ID, Level: spec.Level, Image: spec.Image, Labels: d.box.Labels()}
+	isolation, err := d.box.Isolation()
+	if err != nil {
+		return out, err
+	}
+	out.Isolation = &isolation
 	u, err := d.box.Stats()
 	if err != nil {
 		return out, err

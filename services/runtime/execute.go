@@ -197,7 +197,7 @@ func (a *attempt) start(ctx context.Context, pl *place, k kept) (*supervisor.Pro
 	at := supervisor.Offsets{Stdout: a.spool.Position(spool.Stdout).Source, Stderr: a.spool.Position(spool.Stderr).Source}
 	p, err := a.box.Supervisor().Start(ctx, supervisor.ProcessSpec{
 		ID: a.e.Process, Argv: supervisor.Texts(a.e.Run.Argv...), Env: supervisor.Texts(env...), Dir: supervisor.Text(workdir(a.e.Run)),
-		Identity: sandbox.Payload(), Output: supervisor.OutputLossless, KillLeftovers: true,
+		Identity: a.box.Payload(), Output: supervisor.OutputLossless, KillLeftovers: true,
 		Timeout: time.Duration(a.e.Run.TimeoutMS) * time.Millisecond, Grace: a.s.cfg.timing.grace,
 	})
 	if fault.Is(err, fault.Conflict) {

@@ -231,6 +231,9 @@ func (p *place) environment(ctx context.Context, k kept, box *sandbox.Sandbox) (
 	for name, v := range image {
 		env[name] = v
 	}
+	if box.Spec().Isolation.RootInside {
+		env["HOME"] = box.Home() // the image says another user's
+	}
 	for name, v := range p.run.Env {
 		env[name] = v
 	}

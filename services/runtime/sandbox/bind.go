@@ -79,7 +79,7 @@ func (s *Sandbox) bind(ctx context.Context, level Level) error {
 
 // change is the node's part of it.
 func (s *Sandbox) change(limits cgroup.Limits) error {
-	if err := s.group.SetLimits(limits); err != nil {
+	if err := errors.Join(s.group.SetLimits(limits), s.limitIO()); err != nil {
 		return err
 	}
 	// In place: the sandbox has these very files mounted.

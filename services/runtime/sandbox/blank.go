@@ -28,6 +28,7 @@ type Mold struct {
 // there from the start; above the largest of those, and without a writable root, they make no difference.
 func late(r workspace.Resources, i workspace.Isolation) workspace.Resources {
 	r.CPUMillis, r.MemoryBytes, r.PIDs, r.OutputBytes = 0, 0, 0, 0
+	r.CPUWeight, r.IOReadBPS, r.IOWriteBPS = 0, 0, 0
 	largest := int64(0)
 	for _, t := range Standard.Scratch {
 		largest = max(largest, t.Bytes)

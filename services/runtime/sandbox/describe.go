@@ -179,11 +179,27 @@ func (s *Sandbox) limits(l Level) cgroup.Limits {
 	if c := s.spec.Isolation.Custom; c != nil && c.Runtime == containerd.Runsc {
 		l = High // what it reserves is gVisor's own
 	}
-	return cgroup.Limits{Memory: r.MemoryBytes + l.ReserveMemory, Quota: r.CPUMillis * cgroup.Period / 1000, PIDs: r.PIDs*max(1, l.Threads) + l.ReservePIDs}
+	return cgroup.Limits{Memory: r.MemoryBytes + l.ReserveMemory, Quota: r.CPUMillis * cgroup.Period / 1000, PIDs: r.PIDs*max(1, l.Threads) + l.ReservePIDs, Weight: r.CPUWeight}
 }
 
 // notEnforced names what was asked for in vain.
-func (s *Sandbox) notEnforced() []string { return nil }
+func (s *Sandbox) notEnforced() []string {
+	var names []string
+	read, write := s.node.cgroups.LimitsIO()
+	if s.spec.Resources.IOReadBPS > 0 && !read {
+		names = append(names, "io_read_bps")
+	}
+	if s.spec.Resources.IOWriteBPS > 0 && !write {
+		names = append(names, "io_write_bps")
+	}
+	return names
+}
+
+// limitIO bounds its traffic with the node's disk.
+func (s *Sandbox) limitIO() error {
+	r := s.spec.Resources
+	return s.group.SetIO(s.node.cfg.DataDir, cgroup.IO{Read: r.IOReadBPS, Write: r.IOWriteBPS})
+}
 
 // capNumbers of capabilities by name; the names are ours, and known.
 func capNumbers(names []string) []int {

@@ -88,6 +88,7 @@ var Defaults = workspace.Resources{
 	PIDs:        256,
 	DiskBytes:   1 << 30,
 	OutputBytes: 64 << 20,
+	CPUWeight:   100,
 }
 
 // Bounds of what can be asked for at all.
@@ -130,6 +131,7 @@ func Resolve(r workspace.Resources) (workspace.Resources, error) {
 		{"pids", &r.PIDs, Defaults.PIDs, minPIDs},
 		{"disk_bytes", &r.DiskBytes, Defaults.DiskBytes, 1 << 20},
 		{"output_bytes", &r.OutputBytes, Defaults.OutputBytes, 0},
+		{"cpu_weight", &r.CPUWeight, Defaults.CPUWeight, 1},
 	} {
 		if *f.v == 0 {
 			*f.v = f.def

@@ -24,6 +24,7 @@ const (
 // oci translates what Describe says of the level, the sandbox's own Spec and weft-init need into a container.
 func (n *Node) oci(s *Sandbox, l Level, driver string, launch supervisor.Launch) *specs.Spec {
 	limits, period := s.limits(l), uint64(cgroup.Period)
+	shares := cgroup.Shares(limits.Weight)
 	memory := &specs.LinuxMemory{Limit: &limits.Memory}
 	if n.cgroups.SwapLimited() {
 		memory.Swap = &limits.Memory // of memory and swap together: none
@@ -56,7 +57,7 @@ func (n *Node) oci(s *Sandbox, l Level, driver string, launch supervisor.Launch)
 			Resources: &specs.LinuxResources{
 				Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}},
 				Memory:  memory,
-				CPU:     &specs.LinuxCPU{Quota: &limits.Quota, Period: &period},
+				CPU:     &specs.LinuxCPU{Quota: &limits.Quota, Period: &period, Shares: &shares},
 				Pids:    &specs.LinuxPids{Limit: &limits.PIDs},
 			},
 		},

@@ -17,22 +17,23 @@ type Limits struct {
 	Memory int64 // bytes; there is no swap beyond it where the kernel can say so
 	Quota  int64 // microseconds of CPU time in each Period
 	PIDs   int64
+	Weight int64 // of its CPU time on a busy machine, 1 to 10,000; 0: as it is
 }
 
 // SetLimits changes the limits of a group in which processes run. They must use less than that already.
 func (g Group) SetLimits(l Limits) error {
 	if g.tree.unified {
-		return g.write(
+		return g.write(append(g.weight(l.Weight),
 			setting{"memory", "memory.max", strconv.FormatInt(l.Memory, 10)},
 			setting{"cpu", "cpu.max", fmt.Sprintf("%d %d", l.Quota, Period)},
 			setting{"pids", "pids.max", strconv.FormatInt(l.PIDs, 10)},
-		)
+		)...)
 	}
 	memory, err := g.memoryV1(l.Memory)
 	if err != nil {
 		return fmt.Errorf("limits of %s: %w", g.name, err)
 	}
-	return g.write(append(memory,
+	return g.write(append(append(memory, g.weight(l.Weight)...),
 		setting{"cpu", "cpu.cfs_quota_us", strconv.FormatInt(l.Quota, 10)},
 		setting{"pids", "pids.max", strconv.FormatInt(l.PIDs, 10)},
 	)...)
@@ -100,5 +101,11 @@ func (g Group) Limits() (Limits, error) {
 	l.Memory, errs[0] = num("memory", memory)
 	l.Quota, errs[1] = num("cpu", cpu)
 	l.PIDs, errs[2] = num("pids", "pids.max")
+	if weight, err := num("cpu", g.weightFile()); err == nil {
+		l.Weight = weight
+		if !g.tree.unified {
+			l.Weight = (weight*100 + 1023) / 1024
+		}
+	}
 	return l, errors.Join(errs[:]...)
 }
