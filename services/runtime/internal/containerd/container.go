@@ -188,7 +188,8 @@ func (e *Engine) deleteTask(ctx context.Context, cont client.Container) error {
 	if err != nil {
 		return fmt.Errorf("wait for task %s: %w", cont.ID(), err)
 	}
-	if err := task.Kill(ctx, syscall.SIGKILL); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsFailedPrecondition(err) {
+	// A runtime may fail to kill what has just ended by itself, or by its group's end.
+	if err := task.Kill(ctx, syscall.SIGKILL); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsFailedPrecondition(err) && running(task) {
 		return fmt.Errorf("kill task %s: %w", cont.ID(), err)
 	}
 	select {
@@ -197,9 +198,18 @@ func (e *Engine) deleteTask(ctx context.Context, cont client.Container) error {
 		return fmt.Errorf("task %s does not end: %w", cont.ID(), ctx.Err())
 	}
 	if _, err := task.Delete(ctx); err != nil && !errdefs.IsNotFound(err) {
+		if _, terr := cont.Task(ctx, nil); errdefs.IsNotFound(terr) {
+			return nil // it is gone; it was its shim that did not end in order, which is removed as one that serves nothing
+		}
 		return fmt.Errorf("remove task %s: %w", cont.ID(), err)
 	}
 	return nil
+}
+
+// running says whether a task's process is there.
+func running(task client.Task) bool {
+	_, err := proc.Identify(int(task.Pid()))
+	return err == nil
 }
 
 // Listed is a container as List finds it.
