@@ -14,7 +14,6 @@ import (
 
 	"github.com/weftmesh/weft/pkg/client"
 	"github.com/weftmesh/weft/pkg/fault"
-	"github.com/weftmesh/weft/pkg/mesh/stream"
 	"github.com/weftmesh/weft/schemas"
 	"github.com/weftmesh/weft/schemas/runtime"
 )
@@ -35,7 +34,7 @@ func (a *app) cpCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.cp(c.Context(), args[0], args[1], recursive)
 		}}
-	c.Flags().BoolVarP(&recursive, "recursive", "r", false, "copy a directory (with the sandbox's tar)")
+	c.Flags().BoolVarP(&recursive, "recursive", "r", false, "copy a directory")
 	return c
 }
 
@@ -67,7 +66,7 @@ func (a *app) cp(ctx context.Context, from, to string, recursive bool) error {
 		case out:
 			done.Bytes, err = a.copyOut(ctx, c, id, p, to)
 		case recursive:
-			err = a.copyTreeIn(ctx, c, id, p, from)
+			done.Files, err = a.copyTreeIn(ctx, c, id, p, from)
 		default:
 			done.Bytes, err = a.copyIn(ctx, c, id, p, from)
 		}
@@ -131,54 +130,34 @@ func (a *app) copyIn(ctx context.Context, c *client.Client, id, p, from string) 
 	return c.WriteFile(ctx, id, p, uint32(i.Mode().Perm()), f)
 }
 
-// copyTreeOut unpacks what tar in the sandbox packs.
+// copyTreeOut unpacks the tar that the sandbox's supervisor packs.
 func (a *app) copyTreeOut(ctx context.Context, c *client.Client, id, p, to string) (int, error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	r, w := io.Pipe()
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	s, err := c.Exec(ctx, id, runtime.ExecRequest{Argv: []string{"tar", "-C", p, "-cf", "-", "."}})
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = s.Close() }()
-	_ = s.Channel(stream.Stdin).CloseWrite()
-	wg.Go(func() { _, _ = io.Copy(a.err, s.Channel(stream.Stderr)) })
-	files, err := unpackTree(s.Channel(stream.Stdout), to)
+	defer stop()
+	defer func() { _ = r.Close() }()
+	wg.Go(func() {
+		_, err := c.SandboxFiles(id).TarOut(ctx, runtime.PathOf(p), w)
+		_ = w.CloseWithError(err)
+	})
+	files, err := unpackTree(r, to)
 	if err == nil {
-		_, err = io.Copy(io.Discard, s.Channel(stream.Stdout)) // tar pads its end
+		_, err = io.Copy(io.Discard, r) // tar pads its end, and what went wrong comes there
 	}
-	if err != nil {
-		return files, err
-	}
-	return files, tarResult(ctx, s)
+	return files, err
 }
 
-func (a *app) copyTreeIn(ctx context.Context, c *client.Client, id, p, from string) error {
+func (a *app) copyTreeIn(ctx context.Context, c *client.Client, id, p, from string) (int, error) {
+	r, w := io.Pipe()
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	s, err := c.Exec(ctx, id, runtime.ExecRequest{Stdin: true, Argv: []string{"sh", "-c", `mkdir -p "$0" && tar -C "$0" -xf -`, p}})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = s.Close() }()
-	wg.Go(func() { _, _ = io.Copy(a.err, s.Channel(stream.Stderr)) })
-	wg.Go(func() { _, _ = io.Copy(io.Discard, s.Channel(stream.Stdout)) })
-	err = packTree(from, s.Channel(stream.Stdin), a.skipped)
-	if err != nil && !errors.Is(err, io.ErrClosedPipe) {
-		return err
-	}
-	_ = s.Channel(stream.Stdin).CloseWrite()
-	return tarResult(ctx, s)
+	defer func() { _ = r.Close() }()
+	wg.Go(func() { _ = w.CloseWithError(packTree(from, w, a.skipped)) })
+	n, err := c.SandboxFiles(id).TarIn(ctx, runtime.PathOf(p), r)
+	return int(n.Files), err
 }
 
 func (a *app) skipped(path, why string) { a.say("weft: %s is left out: %s", path, why) }
-
-func tarResult(ctx context.Context, s *stream.Session) error {
-	var res runtime.ExecResult
-	if err := s.Result(ctx, &res); err != nil {
-		return err
-	}
-	if res.Exit.Code != 0 {
-		return fault.New(fault.Unavailable, "tar in the sandbox ended with code %d", res.Exit.Code)
-	}
-	return nil
-}

@@ -327,7 +327,7 @@ func (f *fakeMesh) sandboxOps() []mesh.Endpoint {
 			}
 			s := workspace.Sandbox{ID: schemas.NewID(), Tenant: by.Tenant, Workspace: by.Workspace, Principal: by.Principal, Template: r.Template, Claim: r.Claim, Node: "node-1", State: "running", CreatedAt: time.Now()}
 			dir := f.t.TempDir()
-			served, err := f.node.ServeSandbox(by.Tenant, by.Workspace, s.ID,
+			served, err := f.node.ServeSandbox(by.Tenant, by.Workspace, s.ID, append(f.sandboxFiles(dir),
 				stream.Op(f.node, runtime.OpExec, func(ctx context.Context, _ mesh.Caller, r runtime.ExecRequest, st *stream.Session) (runtime.ExecResult, error) {
 					return execHere(ctx, dir, r, st)
 				}),
@@ -349,7 +349,7 @@ func (f *fakeMesh) sandboxOps() []mesh.Endpoint {
 				op(runtime.OpInspect, func(mesh.Caller, workspace.Empty) (runtime.Inspect, error) {
 					return runtime.Inspect{ID: s.ID, Level: "standard", PIDs: 2, Memory: 5 << 20}, nil
 				}),
-			)
+			)...)
 			if err != nil {
 				return s, err
 			}

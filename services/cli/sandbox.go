@@ -28,9 +28,9 @@ func (a *app) sandboxCommand() *cobra.Command {
 	kill := &cobra.Command{Use: "kill SANDBOX...", Short: "End sandboxes", Args: oneOrMore("SANDBOX"),
 		RunE: func(c *cobra.Command, args []string) error { return a.sandboxKill(c.Context(), args) }}
 	c := parent("sandbox", groupRun, "Interactive sandboxes: create, run commands, copy files, end",
-		a.sandboxCreateCommand(), list, get, inspect, a.execCommand(), a.shellCommand(), a.cpCommand(), kill,
+		a.sandboxCreateCommand(), list, get, inspect, a.execCommand(), a.shellCommand(), a.cpCommand(), a.sandboxFilesCommand(), kill,
 		a.psCommand(), a.attachCommand(), a.logsCommand(), a.waitCommand(), a.signalCommand(), a.stopCommand(), a.forgetCommand(), a.portForwardCommand(),
-		a.keepAliveCommand(), a.pauseCommand(), a.resumeCommand(), a.forkCommand())
+		a.keepAliveCommand(), a.pauseCommand(), a.resumeCommand(), a.forkCommand(), a.sandboxSnapshotCommand())
 	c.Aliases = []string{"sbx"}
 	return c
 }
