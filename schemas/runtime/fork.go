@@ -18,7 +18,7 @@ type SandboxFork struct {
 // SandboxSnapshot makes an image of a sandbox's image and of what the sandbox has changed of it.
 type SandboxSnapshot struct {
 	ID    string `json:"id"`
-	Image string `json:"image"` // what it will be called: workspace.SnapshotPrefix, the tenant, a slash and an identifier
+	Image string `json:"image"` // what it will be called: workspace.SnapshotPrefix, then tenant, node and an identifier with slashes between
 }
 
 // Snapshot is the image that was made.

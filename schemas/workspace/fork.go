@@ -1,5 +1,7 @@
 package workspace
 
+import "time"
+
 // Operations that copy an interactive sandbox with a writable root, on the req plane.
 const (
 	OpSandboxFork     = "sandbox-fork"
@@ -23,5 +25,12 @@ type SandboxSnapshot struct {
 	Template string `json:"template"` // its name, in the sandbox's workspace; one that is there gets a new version
 }
 
-// SnapshotPrefix begins the names of images that snapshots made; the tenant follows. Nobody else can use them.
+// SnapshotImage is an image that a snapshot made, on the node that has it.
+type SnapshotImage struct {
+	Image     string    `json:"image"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+// SnapshotPrefix begins the names of images that snapshots made; the tenant and the node that has it
+// follow. No other tenant can use them.
 const SnapshotPrefix = "weft.snapshot/"

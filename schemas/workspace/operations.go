@@ -296,6 +296,8 @@ type Heartbeat struct {
 	DiskFree    int64             `json:"disk_free"`          // bytes where sandboxes write
 	Draining    bool              `json:"draining,omitempty"` // takes nothing new
 	Sandboxes   []string          `json:"sandboxes,omitempty"`
+	// Snapshots are the images on it that snapshots of sandboxes made. Records and lists leave them out.
+	Snapshots []SnapshotImage `json:"snapshots,omitempty"`
 }
 
 // NodeRecord is the record of a node, entity "node" of tenant "system", workspace "-".

@@ -26,7 +26,9 @@ func (s *Service) heartbeatLoop(ctx context.Context) {
 func (s *Service) beat(ctx context.Context) {
 	ask, cancel := context.WithTimeout(ctx, s.cfg.timing.ask)
 	defer cancel()
-	rep, err := s.cfg.Manager.Heartbeat(ask, s.status())
+	hb := s.status()
+	hb.Snapshots = s.snapshots(ask)
+	rep, err := s.cfg.Manager.Heartbeat(ask, hb)
 	if err == nil {
 		s.warm.want(rep.Pools)
 	} else if ctx.Err() == nil {

@@ -16,6 +16,8 @@ const (
 	createTimeout = 55 * time.Second
 	killTimeout   = 55 * time.Second // grace, merge and report
 	lifeTimeout   = 20 * time.Second
+	// snapshotTimeout is for gigabytes that are packed and unpacked again.
+	snapshotTimeout = 230 * time.Second
 )
 
 // serve answers what services ask of this node, until stop. run lasts as long as the service.
@@ -42,6 +44,13 @@ func (s *Service) serve(run context.Context) (stop func(), err error) {
 			}
 			return workspace.Empty{}, s.SandboxFork(ctx, run, req)
 		}),
+		mesh.Op(runtime.OpSandboxSnapshot, snapshotTimeout, func(ctx context.Context, by mesh.Caller, req runtime.SandboxSnapshot) (runtime.Snapshot, error) {
+			if err := managerOnly(by); err != nil {
+				return runtime.Snapshot{}, err
+			}
+			return s.SandboxSnapshot(ctx, req)
+		}),
+		ofManager(runtime.OpSnapshotRemove, s.SnapshotRemove),
 		ofManager(runtime.OpSandboxExtend, s.SandboxExtend),
 		ofManager(runtime.OpSandboxPause, s.SandboxPause),
 		ofManager(runtime.OpSandboxResume, s.SandboxResume),

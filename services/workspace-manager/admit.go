@@ -94,7 +94,11 @@ func (s *Service) admitOne(ctx context.Context, g turns.Grant) {
 // enqueue puts a queued attempt on the queue under the message id <task>/<attempt>, so that doing it
 // twice stores it once. again makes another id, for a message that is known to be gone.
 func (s *Service) enqueue(ctx context.Context, k records.Key, t *workspace.Task, again string) error {
-	placement := s.nodes.placement(s.pin(k))
+	pin := s.pin(k)
+	if t.Run != nil {
+		pin = pinOf(t.Run.Image, pin)
+	}
+	placement := s.nodes.placement(pin)
 	prio := t.Submission.Priority
 	if prio == "" {
 		prio = workspace.Normal

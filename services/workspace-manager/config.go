@@ -31,7 +31,9 @@ type Config struct {
 	RetentionEvery time.Duration // 1 min
 	FollowLimit    time.Duration // events and task-output end a follow after so long; 10 min
 
-	MinDiskFree int64           // a node with less takes nothing new; 1 GiB, negative for no mark
+	MinDiskFree  int64         // a node with less takes nothing new; 1 GiB, negative for no mark
+	KeepSnapshot time.Duration // an image of a snapshot that nothing names stays so long, and all do so long after a replica began to lead; 5 min
+
 	QueueMargin int             // attempts in the queue beyond the nodes' free slots; 4
 	Concurrency int             // messages of one consumer handled at once; 32
 	Quota       workspace.Quota // of tenants that have none; 10,000 pending, 16 sandboxes, 16 pool members
@@ -67,6 +69,7 @@ func (c *Config) check() error {
 	def(&c.RetentionEvery, time.Minute)
 	def(&c.FollowLimit, 10*time.Minute)
 	def(&c.MinDiskFree, 1<<30)
+	def(&c.KeepSnapshot, keepSnapshot)
 	def(&c.QueueMargin, 4)
 	def(&c.Concurrency, 32)
 	def(&c.Quota.MaxPending, 10_000)

@@ -137,6 +137,9 @@ func (s *Service) TemplatePut(ctx context.Context, by mesh.Caller, req workspace
 	if err := invalid(definition.Template(&req.Value)); err != nil {
 		return workspace.Template{}, err
 	}
+	if err := checkSnapshot(req.Value.Image, by.Tenant); err != nil {
+		return workspace.Template{}, err
+	}
 	k, _, err := s.owned(ctx, by, req.Value.Name)
 	if err != nil {
 		return workspace.Template{}, err

@@ -105,7 +105,7 @@ func (s *Service) recordNode(ctx context.Context, hb workspace.Heartbeat) error 
 			return "", nil
 		}
 		n.Heartbeat, n.State, n.SeenAt = hb, want, s.cfg.Now().UTC()
-		n.Sandboxes, n.Pools = nil, nil
+		n.Sandboxes, n.Pools, n.Snapshots = nil, nil, nil
 		return want, nil
 	})
 	if err == nil {

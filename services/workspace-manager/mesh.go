@@ -16,8 +16,10 @@ const (
 	createTimeout = 60 * time.Second
 	killTimeout   = 60 * time.Second
 	lifeTimeout   = 25 * time.Second
-	purgeTimeout  = 60 * time.Second
-	outputSilence = 20 * time.Second
+	// snapshotTimeout is for gigabytes that are packed and unpacked again.
+	snapshotTimeout = 4 * time.Minute
+	purgeTimeout    = 60 * time.Second
+	outputSilence   = 20 * time.Second
 )
 
 // meshNodes asks nodes over the node plane.
@@ -62,6 +64,22 @@ func (m *meshNodes) ResumeSandbox(ctx context.Context, node string, req runtime.
 // ForkSandbox waits until all forks are ready.
 func (m *meshNodes) ForkSandbox(ctx context.Context, node string, req runtime.SandboxFork) error {
 	return m.ask(ctx, node, runtime.OpSandboxFork, createTimeout, req)
+}
+
+// SnapshotSandbox waits until the image can be used.
+func (m *meshNodes) SnapshotSandbox(ctx context.Context, node string, req runtime.SandboxSnapshot) (runtime.Snapshot, error) {
+	subject, err := schemas.Node(node, schemas.WorkspaceManager, runtime.OpSandboxSnapshot)
+	if err != nil {
+		return runtime.Snapshot{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
+	defer cancel()
+	return mesh.Request[runtime.Snapshot](ctx, m.c, subject, req)
+}
+
+// RemoveSnapshot removes an image.
+func (m *meshNodes) RemoveSnapshot(ctx context.Context, node string, req runtime.SnapshotRef) error {
+	return m.ask(ctx, node, runtime.OpSnapshotRemove, lifeTimeout, req)
 }
 
 // Output gives the spooled output of an attempt from the offsets on.

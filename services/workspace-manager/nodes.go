@@ -307,6 +307,7 @@ func (ns *nodeSet) list() []workspace.NodeRecord {
 			r.Heartbeat, r.SeenAt = n.beat, n.heard.UTC()
 		}
 		r.Node, r.Sandboxes, r.Pools = name, nil, nil // whose sandboxes and pools a node has is nobody's business
+		r.Snapshots = nil
 		if r.Reason = ns.why(n); r.Reason != "" {
 			r.State = workspace.NodeDraining
 			if n.heard.IsZero() || ns.s.cfg.Now().Sub(n.heard) > ns.s.cfg.NodeTimeout {

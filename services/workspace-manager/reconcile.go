@@ -60,6 +60,9 @@ func (s *Service) reconcile(ctx context.Context, since time.Time) error {
 			errs = append(errs, s.reconcileSandbox(ctx, b, since, now))
 		}
 	}
+	if now.Sub(since) > s.cfg.KeepSnapshot { // by then every tenant's view is complete
+		errs = append(errs, s.reconcileSnapshots(ctx, now))
+	}
 	if len(stuck) > 0 {
 		errs = append(errs, s.requeue(ctx, stuck))
 	}

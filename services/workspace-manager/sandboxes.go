@@ -54,7 +54,7 @@ func (s *Service) SandboxCreate(ctx context.Context, by mesh.Caller, req workspa
 	if err := s.nodes.offered(run.Level); err != nil {
 		return none, err
 	}
-	node := s.nodes.emptiest(ws.Labels[workspace.LabelNode], run.Level, poolsFor(by.Tenant, by.Workspace, tpl)...)
+	node := s.nodes.emptiest(pinOf(run.Image, ws.Labels[workspace.LabelNode]), run.Level, poolsFor(by.Tenant, by.Workspace, tpl)...)
 	if node == "" {
 		return none, fault.New(fault.Exhausted, "no node has room for a sandbox now; try again, or see `weft node list`")
 	}

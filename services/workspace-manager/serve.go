@@ -51,6 +51,7 @@ func (s *Service) serve() (stop func(), err error) {
 		mesh.Op(workspace.OpSandboxKill, slow, s.SandboxKill),
 		mesh.Op(workspace.OpSandboxExtend, 3*quick, s.SandboxExtend),
 		mesh.Op(workspace.OpSandboxFork, slow, s.SandboxFork),
+		mesh.Op(workspace.OpSandboxSnapshot, snapshotTimeout+quick, s.SandboxSnapshot),
 		mesh.Op(workspace.OpSandboxPause, 3*quick, s.SandboxPause),
 		mesh.Op(workspace.OpSandboxResume, 3*quick, s.SandboxResume),
 		mesh.Op(workspace.OpNodeList, quick, s.NodeList),

@@ -32,6 +32,8 @@ type nodeCalls interface {
 	PauseSandbox(ctx context.Context, node string, req runtime.SandboxRef) error
 	ResumeSandbox(ctx context.Context, node string, req runtime.SandboxRef) error
 	ForkSandbox(ctx context.Context, node string, req runtime.SandboxFork) error
+	SnapshotSandbox(ctx context.Context, node string, req runtime.SandboxSnapshot) (runtime.Snapshot, error)
+	RemoveSnapshot(ctx context.Context, node string, req runtime.SnapshotRef) error
 	Output(ctx context.Context, node string, req workspace.OutputRequest, each func(workspace.OutputChunk) error) error
 }
 

@@ -26,6 +26,7 @@ type summary struct {
 	Priority  workspace.Priority
 	Depth     int
 	Limit     time.Duration // of one attempt's run
+	Image     string        // if a snapshot made it
 	Sequence  uint64
 	Seen      time.Time // when this replica saw the present state, by its own clock
 }
@@ -37,6 +38,9 @@ func summarize(r records.Record[workspace.Task], seen time.Time) *summary {
 		Depth: t.Depth, Sequence: r.Sequence, Seen: seen}
 	if t.Run != nil {
 		s.Principal, s.Limit = t.Run.Principal, time.Duration(t.Run.TimeoutMS)*time.Millisecond
+		if pinOf(t.Run.Image, "") != "" {
+			s.Image = t.Run.Image
+		}
 	}
 	if t.Submission.Group != nil {
 		s.Group = t.Submission.Group.ID

@@ -202,6 +202,9 @@ func (v *view) item(k records.Key, t *workspace.Task) turns.Item {
 	if ws, ok := v.workspaces.get(workspaceKey(k.Tenant, k.Workspace)); ok {
 		it.Pin = ws.Value.Labels[workspace.LabelNode]
 	}
+	if t.Run != nil {
+		it.Pin = pinOf(t.Run.Image, it.Pin)
+	}
 	return it
 }
 

@@ -48,6 +48,9 @@ func (s Spec) check() error {
 	if err := s.checkIsolation(); err != nil {
 		return err
 	}
+	if err := s.checkImage(); err != nil {
+		return err
+	}
 	if s.From != "" && (!s.Isolation.WritableRoot || !filepath.IsAbs(s.From)) {
 		return fmt.Errorf("layer %q: it needs a writable root and an absolute path", s.From)
 	}

@@ -53,7 +53,10 @@ func (e *Engine) Image(ctx context.Context, ref string) (Image, error) {
 		return Image{}, err
 	}
 	key := archive.name
-	if archive.path == "" {
+	switch {
+	case isSnapshot(ref):
+		key = ref
+	case archive.path == "":
 		named, err := reference.ParseDockerRef(ref)
 		if err != nil {
 			return Image{}, fault.New(fault.Invalid, "image %q is neither an archive of this node nor a reference", clip(ref))
@@ -80,9 +83,12 @@ func (e *Engine) Image(ctx context.Context, ref string) (Image, error) {
 // fly fetches one image for all who wait. A failure is not remembered.
 func (e *Engine) fly(ctx context.Context, f *imageFlight, key string, a archiveFile) {
 	defer f.cancel()
-	if a.path != "" {
+	switch {
+	case a.path != "":
 		f.img, f.err = e.importArchive(ctx, a)
-	} else {
+	case isSnapshot(key):
+		f.img, f.err = e.snapshot(ctx, key)
+	default:
 		f.img, f.err = e.pull(ctx, key)
 	}
 	f.err = diskFull(f.err)
