@@ -12,6 +12,8 @@ ONLY     ?=
 JSON     ?=
 FUZZTIME ?= 10s
 SOAKTIME ?= 1800
+SOAK     ?=
+QUICK    ?=
 
 stack       := go run ./tools/stack
 staticcheck := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -68,10 +70,10 @@ check: ## Formatting, vet, staticcheck, generated files
 generate: ## Make JSON Schema and the catalogue from the wire structs
 	@go run ./tools/schemagen
 
-bench: ## Measure (ONLY=name,… for some; JSON=1 for one object a line)
+bench: ## Measure (ONLY=name,… for some; QUICK=1 for fewer rounds; JSON=1 for one object a line)
 	@$(stack) -for bench >&2
 	@$(MAKE) build
-	@ONLY='$(ONLY)' JSON='$(JSON)' go run ./tools/bench
+	@ONLY='$(ONLY)' JSON='$(JSON)' QUICK='$(QUICK)' go run ./tools/bench
 
 fuzz: ## Fuzz every target for a short while (FUZZTIME=10s)
 	@go test -list '^Fuzz' $(packages) | awk '/^Fuzz/ { target[++n] = $$1 } /^ok/ { for (i = 1; i <= n; i++) print $$2, target[i]; n = 0 }' | \
@@ -80,9 +82,12 @@ fuzz: ## Fuzz every target for a short while (FUZZTIME=10s)
 	  go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) "$$package" </dev/null; \
 	done
 
-soak: ## Run the end-to-end tests again and again (SOAKTIME=1800 seconds), until one fails
+soak: ## Run the end-to-end tests, long ones too, again and again (SOAKTIME=1800 seconds); SOAK=10000: so many sandboxes instead
 	@$(stack) -for test
-	@end=$$(( SECONDS + $(SOAKTIME) )); round=0; \
+	@if [ -n '$(SOAK)' ]; then mkdir -p dist; \
+	  WEFT_SOAK_SANDBOXES='$(SOAK)' WEFT_SOAK_RESULT='$(CURDIR)/dist/soak.json' \
+	    go test -count=1 -timeout 24h -v -run '^TestSoak$$' ./services/e2e; exit; fi; \
+	export WEFT_SOAK=1; end=$$(( SECONDS + $(SOAKTIME) )); round=0; \
 	while [ $$SECONDS -lt $$end ]; do \
 	  round=$$(( round + 1 )); $(say) "round $$round, $$(( end - SECONDS )) s left"; \
 	  go test -race -count=1 -p 1 -timeout 40m ./services/e2e/...; \
