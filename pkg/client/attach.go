@@ -208,18 +208,21 @@ func (f *follower) receive(ctx context.Context, s *stream.Session) {
 func (f *follower) start(m stream.Message) {
 	at, err := mesh.Decode[runtime.Attached](m.Value)
 	p := at.Process
-	if err == nil && p.ID == "" {
-		p, err = mesh.Decode[runtime.Process](m.Value)
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return
+	case p.ID == "": // exec's: everything begins at 0
+		if p, err = mesh.Decode[runtime.Process](m.Value); err != nil {
+			return
+		}
+	default:
+		f.outs[0].from(at.At.Stdout)
+		f.outs[1].from(at.At.Stderr)
+		if f.input != nil {
+			f.input.from(at.Stdin)
+		}
 	}
 	f.req.Process = p.ID // a name may be another's by then
-	f.outs[0].from(at.At.Stdout)
-	f.outs[1].from(at.At.Stderr)
-	if f.input != nil {
-		f.input.from(at.Stdin)
-	}
 	if !f.started && f.io.Started != nil {
 		f.io.Started(p)
 	}
