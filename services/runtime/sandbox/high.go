@@ -12,8 +12,8 @@ import (
 )
 
 // High is the level for code that may attack the kernel: Standard, and between the payload and the node's
-// kernel gVisor's own, the sentry. It is a process of the sandbox's user namespace and control group with
-// some 70 system calls; files of the node come to it through another process, the gofer.
+// kernel gVisor's own, the sentry. It is a process of the sandbox's user namespace and control group that
+// may make few system calls; of the node's files it has those directories that the gofer, another process, handed to it.
 var High = func() Level {
 	l := Standard
 	l.Name = workspace.LevelHigh

@@ -6,6 +6,9 @@
 // on the same directory finds it again by its pid file, checked against the process's start time and
 // the machine's boot. When it dies, the Engine starts it again.
 //
+// A container runs under runc, gVisor (runtime.go has its options), or any other runtime that containerd knows by
+// its name.
+//
 // Everything is kept in the containerd namespace "weft". Callers put an owner label on what they
 // make, so that two nodes that share one containerd do not clean up after each other.
 package containerd
