@@ -16,9 +16,9 @@ const (
 	demandSlots  = 120       // ten minutes
 	defaultAge   = time.Hour // of a member, at most
 	busyLoad     = 3.0       // of each core; above, the machine has more to do than it can
-	busyPause    = time.Second
-	patience     = 2 * time.Second // how long cold starts may keep a pool from being filled
 	refillAtOnce = 2
+
+	destroyAtOnce = 4 // a pool of a thousand that nobody wants any more must not hold up those who run
 )
 
 // demand counts how many runs asked for a pool's sandbox, in slots of time.
@@ -149,6 +149,7 @@ type machineState struct {
 	cold      int           // runs that make a sandbox of their own now
 	making    int           // members being made
 	sinceLast time.Duration // since the last one was begun
+	pause     time.Duration // between two while the machine is busy; twice as long cold starts may keep pools from being filled
 }
 
 // mayBegin is how many members may be begun now: at most two are in the making; one after the other with pauses
@@ -158,12 +159,12 @@ func (m machineState) mayBegin() int {
 	case m.closed:
 		return 0
 	case m.cold > 0:
-		if m.making > 0 || m.sinceLast < patience {
+		if m.making > 0 || m.sinceLast < 2*m.pause {
 			return 0
 		}
 		return 1
 	case m.busy:
-		if m.making > 0 || m.sinceLast < busyPause {
+		if m.making > 0 || m.sinceLast < m.pause {
 			return 0
 		}
 		return 1

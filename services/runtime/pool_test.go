@@ -107,8 +107,10 @@ func TestHowManyMembersMayBeBegun(t *testing.T) {
 		{"busy, and one is being made", machineState{busy: true, making: 1, sinceLast: long}, 0},
 		{"busy: with a pause", machineState{busy: true, sinceLast: 10 * time.Millisecond}, 0},
 		{"a run starts cold", machineState{cold: 1, sinceLast: 10 * time.Millisecond}, 0},
+		{"runs start cold, and just one was begun", machineState{cold: 1, sinceLast: 1500 * time.Millisecond}, 0},
 		{"runs start cold all the time", machineState{cold: 5, sinceLast: long}, 1},
 	} {
+		c.state.pause = time.Second
 		require.Equal(t, c.want, c.state.mayBegin(), c.name)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weftmesh/weft/pkg/fault"
 	"github.com/weftmesh/weft/schemas/workspace"
 	"github.com/weftmesh/weft/services/runtime/sandbox"
 )
@@ -24,6 +25,7 @@ type poolkeeper struct {
 	waiting []*member // found at the start; until then nobody knows whose they are
 	doomed  []*member // to be destroyed
 	making  int
+	ending  int // members being destroyed
 	cold    int
 	last    time.Time // when the last member was begun
 }
@@ -150,11 +152,13 @@ func (k *poolkeeper) look(ctx context.Context) {
 	for _, p := range k.pools {
 		k.doomed = append(k.doomed, p.superfluous(now, (*member).dead)...)
 	}
-	for _, m := range k.doomed {
+	for len(k.doomed) > 0 && k.ending < destroyAtOnce && ctx.Err() == nil {
+		m := k.doomed[0]
+		k.doomed = k.doomed[1:]
+		k.ending++
 		k.s.work.Go(func() { k.destroy(ctx, m) })
 	}
-	k.doomed = nil
-	state := machineState{closed: closed, busy: busy, cold: k.cold, making: k.making, sinceLast: now.Sub(k.last)}
+	state := machineState{closed: closed, busy: busy, cold: k.cold, making: k.making, sinceLast: now.Sub(k.last), pause: 20 * k.s.cfg.timing.backoff}
 	for range state.mayBegin() {
 		p := neediest(k.sorted(), now)
 		if p == nil || ctx.Err() != nil {
@@ -220,11 +224,13 @@ func (k *poolkeeper) make(ctx context.Context, mold sandbox.Mold) {
 // destroy removes a member. One that somebody has claimed is left to them; what fails is tried again.
 func (k *poolkeeper) destroy(ctx context.Context, m *member) {
 	err := m.box.Destroy(ctx)
-	if err == nil || conflict(err) || ctx.Err() != nil {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ending--
+	if err == nil || fault.Is(err, fault.Conflict) || ctx.Err() != nil {
+		k.wake()
 		return
 	}
 	k.s.log.Error("a warm sandbox can't be removed now", "sandbox", m.box.ID(), "error", err)
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	k.doomed = append(k.doomed, m) // at the next look
 }

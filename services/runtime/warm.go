@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/weftmesh/weft/pkg/app/failpoint"
-	"github.com/weftmesh/weft/pkg/fault"
 	"github.com/weftmesh/weft/services/runtime/sandbox"
 )
 
@@ -113,6 +112,3 @@ func (k *poolkeeper) startCold() (done func()) {
 		k.wake()
 	}
 }
-
-// conflict reports whether a member could not be destroyed because it is somebody's.
-func conflict(err error) bool { return fault.Is(err, fault.Conflict) }
