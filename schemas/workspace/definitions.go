@@ -16,7 +16,8 @@ type Manifest struct {
 type Tenant struct {
 	Name      string    `json:"name"`
 	Quota     Quota     `json:"quota"`
-	State     string    `json:"state"` // active, deleting
+	Policy    *Policy   `json:"policy,omitempty"` // absent: the default
+	State     string    `json:"state"`            // active, deleting
 	CreatedAt time.Time `json:"created_at"`
 }
 

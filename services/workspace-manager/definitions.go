@@ -140,8 +140,11 @@ func (s *Service) TemplatePut(ctx context.Context, by mesh.Caller, req workspace
 	if err := checkSnapshot(req.Value.Image, by.Tenant); err != nil {
 		return workspace.Template{}, err
 	}
-	k, _, err := s.owned(ctx, by, req.Value.Name)
+	k, v, err := s.owned(ctx, by, req.Value.Name)
 	if err != nil {
+		return workspace.Template{}, err
+	}
+	if err := v.allows(req.Value.Level, req.Value.Isolation); err != nil {
 		return workspace.Template{}, err
 	}
 	r, err := define(ctx, s, s.stores.templates, k, req.Value, req.Version, func(t *workspace.Template) (*int, *time.Time) { return &t.Version, &t.CreatedAt })

@@ -32,6 +32,9 @@ func (s *Service) PoolPut(ctx context.Context, by mesh.Caller, req workspace.Put
 	if p.Level == workspace.LevelCustom && t.Level != workspace.LevelCustom {
 		return p, fault.New(fault.Invalid, `template %q is not of level custom, so its pool can't be: state "custom" in the template`, p.Name)
 	}
+	if err := v.allows(firstLevel(p.Level, t.Level), t.Isolation); err != nil {
+		return p, err
+	}
 	s.poolMu.Lock()
 	defer s.poolMu.Unlock()
 	if err := v.checkPool(k, &p); err != nil {

@@ -108,6 +108,9 @@ func (v *view) sandboxRun(ctx context.Context, by mesh.Caller, req workspace.San
 		return nil, "", err
 	}
 	run := submission.Resolve(&t.Submission, by.Principal, agent, tpl)
+	if err := v.admit(run); err != nil {
+		return nil, "", err
+	}
 	run.Argv, run.TimeoutMS = nil, 0
 	run.Resources = submission.Resources(req.Resources, run.Resources)
 	if req.Files != "" {

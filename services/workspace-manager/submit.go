@@ -132,6 +132,9 @@ func (v *view) resolve(ctx context.Context, t *workspace.Task) error {
 		return err
 	}
 	t.Run = submission.Resolve(sub, t.Principal, agent, tpl)
+	if err := v.admit(t.Run); err != nil {
+		return err
+	}
 	t.MaxAttempts = sub.MaxAttempts
 	if agent != nil {
 		t.AgentVersion = agent.Version

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"reflect"
 
 	"github.com/nats-io/nkeys"
 
@@ -43,13 +44,21 @@ func (s *Service) TenantPut(ctx context.Context, by mesh.Caller, req workspace.T
 	}
 	r, err := s.stores.tenants.Put(ctx, tenantRecord(want.Name), func(t *workspace.Tenant, exists bool) (string, error) {
 		if !exists {
-			*t = workspace.Tenant{Name: want.Name, Quota: want.Quota, State: workspace.Active, CreatedAt: s.cfg.Now().UTC()}
+			*t = workspace.Tenant{Name: want.Name, Quota: want.Quota, Policy: want.Policy, State: workspace.Active, CreatedAt: s.cfg.Now().UTC()}
 			return "created", nil
 		}
-		if want.Quota == (workspace.Quota{}) || t.Quota == want.Quota {
+		// What the request leaves out stays as it is.
+		quota := want.Quota != (workspace.Quota{}) && want.Quota != t.Quota
+		policy := want.Policy != nil && !reflect.DeepEqual(want.Policy, t.Policy)
+		if quota {
+			t.Quota = want.Quota
+		}
+		if policy {
+			t.Policy = want.Policy
+		}
+		if !quota && !policy {
 			return "", nil
 		}
-		t.Quota = want.Quota
 		return "changed", nil
 	})
 	if err == nil {

@@ -27,6 +27,9 @@ func Tenant(t *workspace.Tenant) error {
 	if schemas.Reserved(t.Name) {
 		return fmt.Errorf("tenant %q: the name is reserved; choose another", t.Name)
 	}
+	if err := policy(t.Policy); err != nil {
+		return err
+	}
 	return quota(t.Quota)
 }
 
@@ -64,6 +67,9 @@ func Template(t *workspace.Template) error {
 		return fmt.Errorf(`field "image" must be a reference or the path of an OCI archive, without spaces`)
 	}
 	if err := level(t.Level); err != nil {
+		return err
+	}
+	if err := isolation(t.Level, t.Isolation); err != nil {
 		return err
 	}
 	if err := resources(t.Resources); err != nil {
@@ -212,13 +218,19 @@ func level(l string) error {
 
 func resources(r workspace.Resources) error {
 	for what, n := range map[string]int64{"cpu_millis": r.CPUMillis, "memory_bytes": r.MemoryBytes, "pids": r.PIDs,
-		"disk_bytes": r.DiskBytes, "output_bytes": r.OutputBytes} {
+		"disk_bytes": r.DiskBytes, "output_bytes": r.OutputBytes, "io_read_bps": r.IOReadBPS, "io_write_bps": r.IOWriteBPS} {
 		if n < 0 {
 			return fmt.Errorf(`field "resources.%s" must not be negative`, what)
 		}
 	}
 	if r.MemoryBytes > 0 && r.MemoryBytes < 4<<20 {
 		return fmt.Errorf(`field "resources.memory_bytes" must be at least 4 MiB`)
+	}
+	if r.CPUWeight < 0 || r.CPUWeight > 10_000 {
+		return fmt.Errorf(`field "resources.cpu_weight" must be 1 to 10000, or 0 for the default`)
+	}
+	if r.OpenFiles != 0 && (r.OpenFiles < 64 || r.OpenFiles > 1<<20) {
+		return fmt.Errorf(`field "resources.open_files" must be 64 to 1048576, or 0 for the default`)
 	}
 	return nil
 }

@@ -39,6 +39,9 @@ func Resolve(s *workspace.Submission, principal string, a *workspace.Agent, t *w
 		Secrets:   a.Secrets,
 		TimeoutMS: firstInt(s.TimeoutMS, a.TimeoutMS, DefaultTimeout.Milliseconds()),
 	}
+	if r.Level != workspace.LevelCustom {
+		r.Custom = nil // of the template's own level, which this is not
+	}
 	if len(s.Command) > 0 {
 		r.Argv = s.Command
 	}
@@ -56,6 +59,10 @@ func Resources(from ...workspace.Resources) workspace.Resources {
 		r.PIDs = firstInt(r.PIDs, f.PIDs)
 		r.DiskBytes = firstInt(r.DiskBytes, f.DiskBytes)
 		r.OutputBytes = firstInt(r.OutputBytes, f.OutputBytes)
+		r.CPUWeight = firstInt(r.CPUWeight, f.CPUWeight)
+		r.OpenFiles = firstInt(r.OpenFiles, f.OpenFiles)
+		r.IOReadBPS = firstInt(r.IOReadBPS, f.IOReadBPS)
+		r.IOWriteBPS = firstInt(r.IOWriteBPS, f.IOWriteBPS)
 	}
 	return r
 }
