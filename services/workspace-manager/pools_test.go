@@ -13,6 +13,7 @@ import (
 
 	"github.com/weftmesh/weft/pkg/fault"
 	"github.com/weftmesh/weft/pkg/mesh"
+	"github.com/weftmesh/weft/pkg/mesh/accounts"
 	"github.com/weftmesh/weft/schemas"
 	"github.com/weftmesh/weft/schemas/runtime"
 	"github.com/weftmesh/weft/schemas/workspace"
@@ -241,6 +242,12 @@ func TestPoolStates(t *testing.T) {
 			require.Empty(t, r.Pools, "the list of nodes has nobody's pools")
 		}
 	}
+	log, err := b.m.Service(accounts.RoleAdmin).JetStream().Stream(b.ctx(), "LOG-system")
+	require.NoError(t, err)
+	rec, err := log.GetLastMsgForSubject(b.ctx(), schemas.Prefix+"evt.system.-.node.n1")
+	require.NoError(t, err)
+	require.Contains(t, string(rec.Data), `"n1"`)
+	require.NotContains(t, string(rec.Data), "umbrella", "nor has the node's record")
 
 	// Far too many: bounded, and the node lives on.
 	many := make([]workspace.PoolState, 6000)
@@ -366,7 +373,7 @@ func TestClaimOfASandbox(t *testing.T) {
 	second := race("session")
 	require.NotEqual(t, first, second)
 	must[workspace.Sandbox](b, b.user, "acme", "demo", workspace.OpSandboxKill, workspace.ID{ID: second})
-	js := b.m.Service("provisioner").JetStream()
+	js := b.m.Service(accounts.RoleAdmin).JetStream()
 	require.Eventually(t, func() bool {
 		st, err := js.Stream(b.ctx(), "LOG-acme")
 		require.NoError(t, err)
