@@ -8,7 +8,6 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/weftmesh/weft/schemas"
 	"github.com/weftmesh/weft/services/runtime/internal/containerd"
 	"github.com/weftmesh/weft/services/runtime/supervisor"
 	"github.com/weftmesh/weft/services/runtime/weftinit"
@@ -70,17 +69,9 @@ func (s *Sandbox) show() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), showTimeout)
 	defer cancel()
-	may := []string{"CAP_SYS_ADMIN"}
-	code, err := s.node.engine.Exec(ctx, s.id, "show-"+schemas.NewID(), &specs.Process{
-		Args: []string{supervisor.InitPath, weftinit.BindCommand, latePath + "/" + lateFiles, WorkspacePath},
-		Env:  []string{}, Cwd: "/", NoNewPrivileges: true,
-		Capabilities: &specs.LinuxCapabilities{Bounding: may, Effective: may, Permitted: may},
-	})
-	if err == nil && code != 0 {
-		err = fmt.Errorf("it ended with %d", code)
-	}
+	err := s.node.engine.RunPrivileged(ctx, s.id, "CAP_SYS_ADMIN", supervisor.InitPath, weftinit.BindCommand, latePath+"/"+lateFiles, WorkspacePath)
 	if err != nil {
-		return fmt.Errorf("show the workspace in sandbox %s: %w", s.id, err)
+		return fmt.Errorf("show the workspace: %w", err)
 	}
 	return nil
 }
