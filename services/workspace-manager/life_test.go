@@ -16,6 +16,9 @@ import (
 	"github.com/weftmesh/weft/schemas/workspace"
 )
 
+// patient is how long the tests here wait on a busy machine.
+const patient = 40 * time.Second
+
 // boxNode is a node that says yes to whatever is asked of its sandboxes, until it is told what to refuse.
 type boxNode struct {
 	*testNode
@@ -148,7 +151,7 @@ func TestTheLifeOfASandbox(t *testing.T) {
 	require.Eventually(t, func() bool {
 		l := must[workspace.Page[workspace.Sandbox]](b, b.user, "acme", "demo", workspace.OpSandboxList, workspace.List{}).Items
 		return len(l) == 1 && l[0].State == workspace.SandboxStopped && l[0].LastOutput == nil
-	}, wait, 10*time.Millisecond)
+	}, patient, 10*time.Millisecond)
 	require.Equal(t, []string{"creating", "running", "warned", "kept", "warned", "extended", "extended", "paused", "resumed", "paused", "stopped"}, b.events(workspace.EntitySandbox, box.ID))
 	for _, op := range []string{workspace.OpSandboxPause, workspace.OpSandboxResume, workspace.OpSandboxFork} {
 		no(fault.Conflict, op, id)
@@ -200,7 +203,7 @@ func TestForksAreAllOrNone(t *testing.T) {
 		}
 		return out
 	}
-	require.Eventually(t, func() bool { s := states(); return len(s) == 2 && s[0] == "stopped start-failed" && s[1] == s[0] }, wait, 10*time.Millisecond)
+	require.Eventually(t, func() bool { s := states(); return len(s) == 2 && s[0] == "stopped start-failed" && s[1] == s[0] }, patient, 10*time.Millisecond)
 
 	// The quota counts each.
 	must[workspace.Tenant](b, b.op, "", "", workspace.OpTenantPut, workspace.TenantPut{Tenant: workspace.Tenant{Name: "acme", Quota: workspace.Quota{Sandboxes: 6}}})
