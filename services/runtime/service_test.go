@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 
 var quick = timing{
 	renew: 100 * time.Millisecond, margin: 500 * time.Millisecond, heartbeat: 100 * time.Millisecond, leases: 100 * time.Millisecond, sweep: 300 * time.Millisecond,
-	ask: 5 * time.Second, merge: 10 * time.Second, answer: time.Minute, grace: 500 * time.Millisecond, drain: 5 * time.Second, keepSpool: time.Hour,
+	ask: 5 * time.Second, merge: 10 * time.Second, answer: time.Minute, grace: 500 * time.Millisecond, caller: time.Minute, drain: 5 * time.Second, keepSpool: time.Hour,
 	backoff: 10 * time.Millisecond, maxBackoff: 100 * time.Millisecond,
 }
 
@@ -243,7 +243,7 @@ func TestFaults(t *testing.T) {
 	}{
 		{"an image that is not there", func(r *workspace.RunSpec) { r.Image = "no-such-template.invalid/image:1" }, fault.Unavailable, true},
 		{"a path on the node as the image", func(r *workspace.RunSpec) { r.Image = "/etc/passwd" }, fault.Denied, false},
-		{"a level that this node has not", func(r *workspace.RunSpec) { r.Level = "high" }, fault.Unavailable, true},
+		{"a level that this node has not", func(r *workspace.RunSpec) { r.Level = "highest" }, fault.Unavailable, true},
 		{"too little memory", func(r *workspace.RunSpec) { r.Resources.MemoryBytes = 1000 }, fault.Invalid, false},
 		{"a grant that is missing", func(r *workspace.RunSpec) {
 			r.Secrets = []workspace.SecretUse{{Name: "x", As: "file"}}
