@@ -87,6 +87,7 @@ type timing struct {
 	merge      time.Duration // of a merge
 	answer     time.Duration // of a warm sandbox's process 1 at the claim
 	grace      time.Duration // from SIGTERM to SIGKILL when an attempt is cancelled
+	caller     time.Duration // how long a process outlives the loss of the caller that it belongs to, who may come back
 	drain      time.Duration // how long the end of an attempt waits for its output to be published
 	keepSpool  time.Duration // after the end of an attempt
 	backoff    time.Duration // first pause before something is tried again; doubles
@@ -95,7 +96,7 @@ type timing struct {
 
 var defaultTiming = timing{
 	renew: 2 * time.Second, margin: 3 * time.Second, heartbeat: 2 * time.Second, leases: 15 * time.Second, sweep: time.Minute,
-	ask: 10 * time.Second, merge: 5 * time.Minute, answer: 2 * time.Second, grace: 5 * time.Second, drain: 10 * time.Second, keepSpool: 24 * time.Hour,
+	ask: 10 * time.Second, merge: 5 * time.Minute, answer: 2 * time.Second, grace: 5 * time.Second, caller: time.Minute, drain: 10 * time.Second, keepSpool: 24 * time.Hour,
 	backoff: 50 * time.Millisecond, maxBackoff: 5 * time.Second,
 }
 

@@ -16,8 +16,6 @@ import (
 )
 
 const (
-	// callerGrace is how long a process outlives the loss of the caller that it belongs to, who may come back.
-	callerGrace = 30 * time.Second
 	// stopGrace is between SIGTERM and SIGKILL for a process whose caller has left.
 	stopGrace = time.Second
 	// execBuffer is kept of each output until the caller has it: a window of the stream, and as much again

@@ -96,7 +96,7 @@ func (d *desk) belongs(p *supervisor.Process, s *stream.Session, n *seat) {
 				p.ForgetSoon()
 				return
 			}
-		} else if s.Left() || n.wait(callerGrace, d.box.Gone()) {
+		} else if s.Left() || n.wait(d.s.cfg.timing.caller, d.box.Gone()) {
 			d.end(p, n)
 		}
 		_ = p.Close() // if it goes on, then without us
@@ -138,7 +138,7 @@ func (d *desk) recover() {
 			if n := d.seats.expect(ownerSeat(i.ID)); n != nil {
 				p := d.box.Supervisor().Process(i.ID)
 				d.s.work.Go(func() {
-					if n.wait(callerGrace, d.box.Gone()) {
+					if n.wait(d.s.cfg.timing.caller, d.box.Gone()) {
 						d.end(p, n)
 					}
 				})

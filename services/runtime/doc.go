@@ -10,7 +10,7 @@
 //
 //	queue.<pool or node>.*                     pulled, only while there is room
 //	node.<node>.<caller>.{sandbox-create, sandbox-kill, output, drain}
-//	sbx.<tenant>.<workspace>.<sandbox>.<principal>.{exec, signal, resize, read, write, inspect}
+//	sbx.<tenant>.<workspace>.<sandbox>.<principal>.{exec, attach, process-*, dial, files, inspect …}
 //	int.<node>.workspace-manager.{claim, renew, progress, finish, heartbeat, sandbox-ended}
 //	int.<node>.filesystem.{prepare, merge, discard, held}
 //	int.<node>.secrets.{issue, renew, revoke}
@@ -37,4 +37,13 @@
 // All claims are renewed in one request. A node that can't renew freezes its sandboxes a margin before
 // the claims run out, with the kernel's freezer, and thaws those that are still its own when it can
 // again. Attempts that are lost are ended without finish or merge.
+//
+// # Processes of a sandbox
+//
+// What is started by exec belongs to its caller: it is lossless, so that the caller, who may lose weftd in the middle,
+// comes back by attach as its owner and misses nothing; it ends when the caller leaves, or is not back in time. What is
+// started by process-start belongs to nobody. Any number may be attached, each with an offset of its own: what a
+// reader with a name has not received is kept for it for a minute, also while this process is away. One that takes
+// nothing while others wait is passed over after some seconds, and told of the gap. seats (deskseats.go) keep the
+// places of those who may come back; package weftinit has the rings.
 package runtime

@@ -120,6 +120,7 @@ func TestProcesses(t *testing.T) {
 	t.Run("what is refused", func(t *testing.T) { testRefusedProcesses(x.in(t)) })
 	t.Run("users, limits, signals", func(t *testing.T) { testProcessOptions(x.in(t)) })
 	t.Run("attach", func(t *testing.T) { testAttach(x.in(t)) })
+	t.Run("a client that does not read", func(t *testing.T) { testStalledClient(x.in(t)) })
 	t.Run("a terminal", func(t *testing.T) { testBackgroundTerminal(x.in(t)) })
 	t.Run("two hundred at once", func(t *testing.T) { testTwoHundred(x.in(t)) })
 	t.Run("ports", func(t *testing.T) { testPorts(x.in(t)) })
@@ -320,6 +321,34 @@ func testAttach(x bench) {
 	require.Equal(t, "before\nafter\n", f.out)
 }
 
+// One who is attached and never reads holds up nobody else for long, and finds a gap when it reads at last.
+func testStalledClient(x bench) {
+	t := x.t
+	const n = 8_000_000
+	req := run(fmt.Sprintf("while [ ! -e /tmp/start ]; do sleep 0.02; done; head -c %d /dev/zero", n))
+	req.Buffer = 256 << 10
+	p := x.start(req)
+	ctx := meshtest.Context(t)
+	stalled, err := stream.Open(ctx, x.c, sbx(t, x.b, runtime.OpAttach), runtime.AttachRequest{Process: p.ID, Reader: schemas.NewID()})
+	require.NoError(t, err)
+	defer stalled.Close()
+	_, err = stalled.Receive(ctx) // it is attached
+	require.NoError(t, err)
+	go func() { _, _, _ = execute(t, x.c, x.b, shell("touch /tmp/start"), "") }()
+	f, err := x.attach(runtime.AttachRequest{Process: p.ID}, "")
+	require.NoError(t, err)
+	require.Equal(t, n, len(f.out))
+	require.Empty(t, f.gaps)
+	go func() { _, _ = io.Copy(io.Discard, stalled.Channel(stream.Stdout)) }()
+	for {
+		m, err := stalled.Receive(ctx)
+		require.NoError(t, err, "it is told")
+		if m.Type == stream.Gap {
+			break
+		}
+	}
+}
+
 func testBackgroundTerminal(x bench) {
 	t := x.t
 	req := run("stty size; trap 'stty size; exit 0' WINCH; echo ready; while :; do sleep 0.02; done")
@@ -448,4 +477,44 @@ func testPorts(x bench) {
 		_, err := x.dial(c.req)
 		require.Equal(t, c.code, fault.CodeOf(err), "%+v: %v", c.req, err)
 	}
+}
+
+// A command whose caller is lost with the node's process goes on without it for a while, and not for ever.
+func TestACommandWhoseCallerIsAway(t *testing.T) {
+	w, m, n := onMesh(t)
+	x := bench{t, m.User("acme", "alice"), w.createBox(t)}
+	req := shell("echo begun; exec sleep 5432")
+	req.ID = schemas.NewID()
+	s, err := stream.Open(meshtest.Context(t), x.c, sbx(t, x.b, runtime.OpExec), req)
+	require.NoError(t, err)
+	_, err = s.Receive(meshtest.Context(t))
+	require.NoError(t, err)
+	n.stop()
+	_ = s.Close()
+	restart := func(grace time.Duration) {
+		cfg := meshConfig(m.Node("node-1"), nil)
+		cfg.timing.caller = grace
+		n = startNode(t, cfg)
+	}
+	restart(time.Minute)
+	p, err := request[runtime.Process](x, runtime.OpProcessGet, runtime.ProcessRef{Process: req.ID})
+	require.NoError(t, err)
+	require.True(t, p.Running && p.Foreground, "%+v", p)
+	x.refused(fault.Conflict, runtime.OpProcessForget, runtime.ProcessRef{Process: req.ID})
+	// Its caller comes back, and goes again.
+	o, err := stream.Open(meshtest.Context(t), x.c, sbx(t, x.b, runtime.OpAttach), runtime.AttachRequest{Process: req.ID, Owner: true})
+	require.NoError(t, err)
+	b := make([]byte, 6)
+	_, err = io.ReadFull(o.Channel(stream.Stdout), b)
+	require.NoError(t, err)
+	require.Equal(t, "begun\n", string(b))
+	n.stop()
+	_ = o.Close()
+	restart(50 * time.Millisecond)
+	require.Eventually(t, func() bool {
+		l, err := request[runtime.Processes](x, runtime.OpProcessList, runtime.ProcessList{All: true})
+		return err == nil && len(l.Items) == 0
+	}, 30*time.Second, 20*time.Millisecond)
+	require.NoError(t, w.askNode(t, runtime.OpSandboxKill, runtime.SandboxKill{ID: x.b.ID}))
+	n.stop()
 }

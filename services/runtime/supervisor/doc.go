@@ -23,7 +23,7 @@
 // server's directory. A new process calls NewServer on the same directory, Known for what is there,
 // Add for each that it wants to keep and Remove for the others, then List and Attach with the offsets
 // up to which it has the output: nothing is missing and nothing comes twice, as far as the
-// process's OutputMode promises. While it lives, a Process survives a broken connection the same way
+// process's OutputMode promises. A reader that has a name (AttachAs) is waited for under it. While it lives, a Process survives a broken connection the same way
 // by itself.
 //
 // # Concurrency and errors
