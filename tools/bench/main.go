@@ -1,6 +1,3 @@
-// Command bench measures Weft and, in the same run, what it is to be compared with: the floor, and the
-// plain tools that people would use instead. `make bench` runs it; ONLY=name,… picks some; JSON=1 prints one
-// JSON object a line.
 package main
 
 import (
@@ -23,7 +20,7 @@ type Benchmark struct {
 }
 
 // benchmarks in the order in which they run. Those that need a whole mesh share one.
-var benchmarks = slices.Concat(busBenchmarks, meshBenchmarks, serviceBenchmarks, sizeBenchmarks)
+var benchmarks = slices.Concat(busBenchmarks, meshBenchmarks, sandboxBenchmarks, serviceBenchmarks, sizeBenchmarks)
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -104,6 +101,7 @@ type Result struct {
 	P99     float64   `json:"p99"`
 	N       int       `json:"n"`
 	Aim     string    `json:"aim,omitempty"`
+	Met     *bool     `json:"met,omitempty"` // whether it was; nothing where the aim is for a reader to judge
 	Against []Against `json:"against,omitempty"`
 }
 
@@ -133,6 +131,29 @@ func (r Result) beside(name string, samples []float64) Result {
 
 func (r Result) aim(s string) Result { r.Aim = s; return r }
 
+// aimed adds an aim, and whether it was met.
+func (r Result) aimed(s string, met bool) Result { r.Aim, r.Met = s, &met; return r }
+
+// median and atLeast are aims for the median.
+func (r Result) median(most float64) Result {
+	return r.aimed(fmt.Sprintf("≤ %g", most), r.Median <= most)
+}
+
+func (r Result) atLeast(least float64) Result {
+	return r.aimed(fmt.Sprintf("≥ %g", least), r.Median >= least)
+}
+
+// quick has fewer rounds of everything about sandboxes.
+var quick = os.Getenv("QUICK") != ""
+
+// rounds is n, or some fewer.
+func rounds(n int) int {
+	if quick {
+		return max(1, n/5)
+	}
+	return n
+}
+
 // quantile of sorted samples, by the nearest rank.
 func quantile(sorted []float64, q float64) float64 {
 	if len(sorted) == 0 {
@@ -149,6 +170,9 @@ func (r Result) print(w *os.File, asJSON bool) error {
 	line := fmt.Sprintf("%-22s %10.3f %-7s p95 %10.3f  p99 %10.3f  n %-6d", r.Name, r.Median, r.Unit, r.P95, r.P99, r.N)
 	if r.Aim != "" {
 		line += "  aim " + r.Aim
+		if r.Met != nil {
+			line += map[bool]string{true: ": met", false: ": NOT MET"}[*r.Met]
+		}
 	}
 	for _, a := range r.Against {
 		line += fmt.Sprintf("\n    beside %-28s %10.3f %-7s ×%.2f", a.Name, a.Median, r.Unit, a.Ratio)

@@ -40,49 +40,102 @@ func socketOf(dir string) (string, error) {
 	return path, err
 }
 
-// runcRuns times `runc run` of /bin/echo on the base template's files, with runc's own default configuration.
-func runcRuns(ctx context.Context, e *Env, n int) ([]float64, error) {
-	runc, err := toolchain.Find("runc")
+// besideTools adds what plain tools take for the same, of those that are installed.
+func (r Result) besideTools(ctx context.Context, e *Env, tools ...string) Result {
+	for _, tool := range tools {
+		ts, err := toolRuns(ctx, e, tool, rounds(12)+2)
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "  %s run not measured: %v\n", tool, err)
+			continue
+		}
+		r = r.beside(tool+" run", ts[2:])
+	}
+	return r
+}
+
+// toolRuns times a tool's run of a program that prints and ends, in its own default configuration.
+func toolRuns(ctx context.Context, e *Env, tool string, n int) ([]float64, error) {
+	bundle, err := e.bundle(ctx)
 	if err != nil {
 		return nil, err
 	}
-	bundle := filepath.Join(e.dir, "bundle")
-	root := filepath.Join(bundle, "rootfs")
-	for _, d := range []string{"bin", "proc", "dev", "sys"} {
-		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
-			return nil, err
-		}
-	}
-	// A static program that prints and ends: this one, in a mode of its own.
-	echo := filepath.Join(root, "bin", "echo")
-	src := filepath.Join(e.dir, "echo.go")
-	if err := os.WriteFile(src, []byte("package main\n\nimport \"os\"\n\nfunc main() { os.Stdout.WriteString(\"hi\\n\") }\n"), 0o600); err != nil {
-		return nil, err
-	}
-	build := exec.CommandContext(ctx, "go", "build", "-o", echo, src)
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-mod=mod")
-	if err := quiet(build); err != nil {
-		return nil, err
-	}
-	spec := exec.CommandContext(ctx, runc, "spec")
-	spec.Dir = bundle
-	if err := quiet(spec); err != nil {
-		return nil, err
-	}
-	if err := editSpec(filepath.Join(bundle, "config.json")); err != nil {
+	run, err := toolRun(ctx, e, tool, bundle)
+	if err != nil {
 		return nil, err
 	}
 	var out []float64
 	for i := range n {
-		t, err := each1(ctx, func() error {
-			return quiet(exec.CommandContext(ctx, runc, "--root", filepath.Join(e.dir, "runc"), "run", "--bundle", bundle, "weft-bench-"+strconv.Itoa(i)))
-		})
+		t, err := each1(ctx, func() error { return quiet(run(strconv.Itoa(i))) })
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, t)
 	}
 	return out, nil
+}
+
+// toolRun gives the command of one run.
+func toolRun(ctx context.Context, e *Env, tool, bundle string) (func(n string) *exec.Cmd, error) {
+	switch tool {
+	case "runc", "runsc":
+		bin, err := toolchain.Find(tool)
+		args := []string{"--root", filepath.Join(e.dir, tool)}
+		if tool == "runsc" {
+			args = append(args, "--network=none")
+		}
+		return func(n string) *exec.Cmd {
+			return exec.CommandContext(ctx, bin, append(args, "run", "--bundle", bundle, "weft-bench-"+n)...)
+		}, err
+	case "podman":
+		bin, err := exec.LookPath(tool)
+		return func(string) *exec.Cmd {
+			return exec.CommandContext(ctx, bin, "run", "--rm", "--network=none", "--rootfs", filepath.Join(bundle, "rootfs"), "/bin/echo")
+		}, err
+	}
+	bin, err := exec.LookPath("docker")
+	if err != nil {
+		return nil, err
+	}
+	load := exec.CommandContext(ctx, "/bin/sh", "-c", `tar -C "$1" -c . | "$2" import - weft-bench`, "load", filepath.Join(bundle, "rootfs"), bin)
+	if err := quiet(load); err != nil {
+		return nil, err
+	}
+	return func(string) *exec.Cmd {
+		return exec.CommandContext(ctx, bin, "run", "--rm", "--network=none", "weft-bench", "/bin/echo")
+	}, nil
+}
+
+// bundle makes a container's files and its description, once: a static program that prints and ends.
+func (e *Env) bundle(ctx context.Context) (string, error) {
+	bundle := filepath.Join(e.dir, "bundle")
+	if _, err := os.Stat(filepath.Join(bundle, "config.json")); err == nil {
+		return bundle, nil
+	}
+	runc, err := toolchain.Find("runc")
+	if err != nil {
+		return "", err
+	}
+	root := filepath.Join(bundle, "rootfs")
+	for _, d := range []string{"bin", "proc", "dev", "sys"} {
+		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
+			return "", err
+		}
+	}
+	echo, src := filepath.Join(root, "bin", "echo"), filepath.Join(e.dir, "echo.go")
+	if err := os.WriteFile(src, []byte("package main\n\nimport \"os\"\n\nfunc main() { os.Stdout.WriteString(\"hi\\n\") }\n"), 0o600); err != nil {
+		return "", err
+	}
+	build := exec.CommandContext(ctx, "go", "build", "-o", echo, src)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-mod=mod")
+	if err := quiet(build); err != nil {
+		return "", err
+	}
+	spec := exec.CommandContext(ctx, runc, "spec")
+	spec.Dir = bundle
+	if err := quiet(spec); err != nil {
+		return "", err
+	}
+	return bundle, editSpec(filepath.Join(bundle, "config.json"))
 }
 
 // editSpec makes the default specification print and end, without a terminal.
