@@ -102,8 +102,10 @@ func (n *Node) create(ctx context.Context, s *Sandbox, level Level, runtime stri
 	}
 	n.shims.made(s.shim, s.id)
 	s.follow()
-	if err := s.limitIO(); err != nil {
-		return err
+	if s.blank == nil { // a claim can set a bound, but not take one away
+		if err := s.limitIO(); err != nil {
+			return err
+		}
 	}
 	return s.WaitConnected(ctx)
 }
