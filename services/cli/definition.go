@@ -139,8 +139,15 @@ func agents() definition[workspace.Agent] {
 }
 
 func templates() definition[workspace.Template] {
-	return definition[workspace.Template]{kindTemplate, "name version level image cpu memory age", func(t workspace.Template) []string {
-		return []string{t.Name, fmt.Sprint(t.Version), t.Level, clip(t.Image, 48), fmt.Sprintf("%dm", t.Resources.CPUMillis), size(t.Resources.MemoryBytes), age(t.CreatedAt)}
+	return definition[workspace.Template]{kindTemplate, "name version level isolation image cpu memory age", func(t workspace.Template) []string {
+		cpu, memory := "default", "default"
+		if t.Resources.CPUMillis > 0 {
+			cpu = fmt.Sprintf("%dm", t.Resources.CPUMillis)
+		}
+		if t.Resources.MemoryBytes > 0 {
+			memory = size(t.Resources.MemoryBytes)
+		}
+		return []string{t.Name, fmt.Sprint(t.Version), t.Level, isolationText(t.Isolation), clip(t.Image, 48), cpu, memory, age(t.CreatedAt)}
 	}, (*client.Client).Templates}
 }
 
@@ -181,7 +188,7 @@ func (a *app) templateCommand() *cobra.Command {
 				return a.done(workspace.Name{Name: args[0]}, "shared template %s deleted", args[0])
 			})
 		}})
-	t := parent("template", groupHave, "Templates: images with their defaults", append(commands(a, templates()), shared)...)
+	t := parent("template", groupHave, "Templates: images with their defaults", append(commands(a, templates()), a.templateCreateCommand(), shared)...)
 	t.Long = "A workspace has its own templates, those of its tenant (made with -w -) and those that every tenant has\n(made with 'weft apply --shared', which takes the mesh's keys). The nearer one counts."
 	return t
 }

@@ -347,7 +347,9 @@ func (f *fakeMesh) sandboxOps() []mesh.Endpoint {
 					return workspace.Empty{}, err
 				}),
 				op(runtime.OpInspect, func(mesh.Caller, workspace.Empty) (runtime.Inspect, error) {
-					return runtime.Inspect{ID: s.ID, Level: "standard", PIDs: 2, Memory: 5 << 20}, nil
+					i := runtime.Isolation{Level: "standard", Runtime: "io.containerd.runc.v2", FirstID: 1 << 30, IDs: 65536, User: 1000, NoNewPrivileges: true, Seccomp: "base",
+						Tmpfs: []runtime.Tmpfs{{Path: "/tmp", Bytes: 1 << 20}}, Rlimits: []runtime.Rlimit{{Name: "nofile", Soft: 9, Hard: 9}}, NotEnforced: []string{"io_write_bps"}}
+					return runtime.Inspect{ID: s.ID, Level: "standard", PIDs: 2, Memory: 5 << 20, Isolation: &i}, nil
 				}),
 			)...)
 			if err != nil {

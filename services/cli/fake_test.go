@@ -224,6 +224,9 @@ func (f *fakeMesh) operatorOps() []mesh.Endpoint {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			r.Tenant.State = "active"
+			if t, ok := f.tenants[r.Tenant.Name]; ok && r.Tenant.Policy == nil {
+				r.Tenant.Policy = t.Policy
+			}
 			f.tenants[r.Tenant.Name] = r.Tenant
 			return r.Tenant, nil
 		}),

@@ -23,7 +23,7 @@ func (a *app) sandboxCommand() *cobra.Command {
 	list.Flags().IntVar(&max, "limit", 50, "at most so many, 0 for all")
 	get := &cobra.Command{Use: "get SANDBOX", Short: "Show one sandbox", Args: exactly("SANDBOX"),
 		RunE: func(c *cobra.Command, args []string) error { return a.sandboxGet(c.Context(), args[0]) }}
-	inspect := &cobra.Command{Use: "inspect SANDBOX", Short: "Show what a running sandbox does: processes, memory, time", Args: exactly("SANDBOX"),
+	inspect := &cobra.Command{Use: "inspect SANDBOX", Short: "Show what a running sandbox is held in and does: isolation, limits, processes, memory, time", Args: exactly("SANDBOX"),
 		RunE: func(c *cobra.Command, args []string) error { return a.sandboxInspect(c.Context(), args[0]) }}
 	kill := &cobra.Command{Use: "kill SANDBOX...", Short: "End sandboxes", Args: oneOrMore("SANDBOX"),
 		RunE: func(c *cobra.Command, args []string) error { return a.sandboxKill(c.Context(), args) }}
@@ -125,6 +125,7 @@ func (a *app) sandboxInspect(ctx context.Context, id string) error {
 			fields(w, "sandbox", i.ID, "level", i.Level, "image", i.Image, "processes", fmt.Sprint(i.PIDs), "memory", size(i.Memory),
 				"cpu", (time.Duration(i.CPUMS) * time.Millisecond).String())
 			fields(w, "paused", map[bool]string{true: "yes"}[i.Paused], "expires", clock(i.ExpiresAt), "idle", clock(i.IdleAt), "warning", warning(i.Warning))
+			isolationOf(w, i.Isolation)
 			var rows [][]string
 			for _, p := range i.Processes {
 				rows = append(rows, processRow(p))

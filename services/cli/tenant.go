@@ -35,7 +35,7 @@ func (a *app) tenantCommand() *cobra.Command {
 		Example: "  weft tenant creds acme alice --life 8h > alice.creds",
 		RunE:    func(c *cobra.Command, args []string) error { return a.tenantCreds(c.Context(), args[0], args[1], life) }}
 	creds.Flags().DurationVar(&life, "life", time.Hour, "how long they are valid, at most 720h")
-	t := parent("tenant", groupMesh, "Make and delete tenants", create, list, del, creds)
+	t := parent("tenant", groupMesh, "Make and delete tenants", create, list, del, creds, a.tenantPolicyCommand())
 	t.Long = "Tenants own things: each is an account of its own in the NATS server. These commands need the\nmesh's keys, so they work on the machine that holds its data directory."
 	return t
 }
