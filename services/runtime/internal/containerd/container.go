@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"syscall"
@@ -69,16 +70,11 @@ func (e *Engine) Create(ctx context.Context, c Container) (proc.Process, error) 
 	return p.Process, nil
 }
 
-// record makes the snapshot and the container's record. The lease keeps garbage collection away from
-// the snapshot until the record refers to it.
+// record makes the snapshot and the container's record. Garbage collection never takes the snapshot, which Delete
+// removes: a lease until the record refers to it would cost two more writes.
 func (e *Engine) record(ctx context.Context, c Container) (client.Container, error) {
 	ctx, cancel := call(ctx, callTimeout)
 	defer cancel()
-	ctx, done, err := e.client.WithLease(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("lease: %w", err)
-	}
-	defer func() { _ = done(context.WithoutCancel(ctx)) }()
 	spec, err := typeurl.MarshalAny(c.Spec)
 	if err != nil {
 		return nil, err
@@ -88,6 +84,11 @@ func (e *Engine) record(ctx context.Context, c Container) (client.Container, err
 		return nil, err
 	}
 	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: c.HostID, Size: c.Size}}
+	kept := maps.Clone(c.Labels)
+	if kept == nil {
+		kept = map[string]string{}
+	}
+	kept[labelRoot] = time.Now().UTC().Format(time.RFC3339)
 	return e.client.NewContainer(ctx, c.ID,
 		client.WithSnapshotter(Snapshotter),
 		client.WithContainerLabels(c.Labels),
@@ -99,7 +100,7 @@ func (e *Engine) record(ctx context.Context, c Container) (client.Container, err
 			}
 			rec.SnapshotKey = c.ID
 			return prepare(ctx, cl.SnapshotService(Snapshotter), c.ID, c.Image.Parent,
-				client.WithUserNSRemapperLabels(ids, ids), snapshots.WithLabels(c.Labels))
+				client.WithUserNSRemapperLabels(ids, ids), snapshots.WithLabels(kept))
 		})
 }
 
