@@ -24,7 +24,7 @@ func TestPools(t *testing.T) {
 	w := boot(t)
 	c := w.as("alice")
 	w.must("pool", "set", "base", "--min", "2", "--max", "4", "--shared", "--wait")
-	first := poolState(t, c)
+	first := poolState(t, c, "base")
 	require.GreaterOrEqual(t, first.Ready, 2)
 	require.Equal(t, []uint64{0, 0}, []uint64{first.Claims, first.Misses})
 	require.Contains(t, w.must("pool", "list"), "all tenants")
@@ -69,6 +69,8 @@ func TestPools(t *testing.T) {
 	st = untilPool(t, c, "it was a claim", func(s workspace.PoolState) bool { return s.Claims+s.Misses >= 3 })
 	require.Equal(t, []uint64{3, 0}, []uint64{st.Claims, st.Misses})
 
+	manifests(t, w, c, base.Image)
+
 	// Without the pool its members go; the sandboxes that were handed out stay until they end.
 	w.must("pool", "delete", "base", "--shared")
 	require.Equal(t, "calm\n", execute(t, c, box.ID, "", "/bin/sh", "-c", "echo $MOOD").out)
@@ -81,10 +83,38 @@ func TestPools(t *testing.T) {
 	require.NotContains(t, w.must("pool", "list", "--shared"), "base")
 }
 
-// poolState is what the one node says of the pool of base.
-func poolState(t testing.TB, c *client.Client) workspace.PoolState {
+// manifests is the same with documents of agent-sandbox: a template, its pool, and a claim that gets a member.
+func manifests(t *testing.T, w *world, c *client.Client, image string) {
+	dir := t.TempDir()
+	apply := func(kind, name, spec string) string {
+		file := filepath.Join(dir, kind)
+		require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, "apiVersion: extensions.agents.x-k8s.io/v1alpha1\nkind: %s\nmetadata: {name: %s, namespace: default}\nspec: %s\n", kind, name, spec), 0o644))
+		return w.must("apply", "-f", file)
+	}
+	require.Contains(t, apply("SandboxTemplate", "tool", fmt.Sprintf(`{podTemplate: {spec: {containers: [{image: %q, env: [{name: MOOD, value: calm}], resources: {limits: {cpu: 500m, memory: 64Mi}}}]}}}`, image)), "template tool created")
+	require.Contains(t, apply("SandboxWarmPool", "tools", "{replicas: 1, sandboxTemplateRef: {name: tool}}"), "pool tool created")
+	untilPoolOf(t, c, "tool", "it is full", func(s workspace.PoolState) bool { return s.Ready == 1 })
+	const claim = `{sandboxTemplateRef: {name: tool}, warmpool: tools, env: [{name: WHO, value: "7"}], ttlSecondsAfterCreated: 600}`
+	require.Contains(t, apply("SandboxClaim", "session-9", claim), "claim session-9 created")
+	require.Contains(t, apply("SandboxClaim", "session-9", claim), "claim session-9 unchanged")
+	st := untilPoolOf(t, c, "tool", "the claim is counted", func(s workspace.PoolState) bool { return s.Claims+s.Misses > 0 })
+	require.Equal(t, []uint64{1, 0}, []uint64{st.Claims, st.Misses})
+	all, err := c.Sandboxes(ctx(t, 30*time.Second), 0)
+	require.NoError(t, err)
+	for _, s := range all {
+		if s.Claim == "session-9" {
+			require.Equal(t, "calm 7\n", execute(t, c, s.ID, "", "/bin/sh", "-c", "echo $MOOD $WHO").out)
+			_, err := c.KillSandbox(ctx(t, 30*time.Second), s.ID)
+			require.NoError(t, err)
+		}
+	}
+	w.must("pool", "delete", "tools")
+}
+
+// poolState is what the one node says of a pool.
+func poolState(t testing.TB, c *client.Client, name string) workspace.PoolState {
 	t.Helper()
-	st, err := c.Pools().Get(ctx(t, 30*time.Second), "base")
+	st, err := c.Pools().Get(ctx(t, 30*time.Second), name)
 	require.NoError(t, err)
 	if len(st.Nodes) == 0 {
 		return workspace.PoolState{}
@@ -94,9 +124,14 @@ func poolState(t testing.TB, c *client.Client) workspace.PoolState {
 
 func untilPool(t testing.TB, c *client.Client, what string, is func(workspace.PoolState) bool) workspace.PoolState {
 	t.Helper()
+	return untilPoolOf(t, c, "base", what, is)
+}
+
+func untilPoolOf(t testing.TB, c *client.Client, name, what string, is func(workspace.PoolState) bool) workspace.PoolState {
+	t.Helper()
 	var st workspace.PoolState
 	for end := time.Now().Add(poolWait); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-		if st = poolState(t, c); is(st) {
+		if st = poolState(t, c, name); is(st) {
 			return st
 		}
 	}
