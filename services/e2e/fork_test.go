@@ -29,10 +29,14 @@ func testFork(t *testing.T, w *world) {
 		w.must("sandbox", "exec", f.ID, "--", "/bin/sh", "-c", "echo "+f.ID+" > /workspace/new.txt; rm /workspace/shared.txt; echo x > ~/d/f1")
 	}
 	require.Equal(t, "mine\nnew\n1\n", w.must("sandbox", "exec", source, "--", "/bin/sh", "-c", "cat /workspace/shared.txt /workspace/new.txt ~/d/f1"))
-	w.must("sandbox", "kill", source, forks[0].ID, forks[1].ID)
+	// What it has changed of its root, as a template: its own workspace, and no process, are not in it.
+	w.must("sandbox", "snapshot", source, "--template", "with-files")
+	made := strings.TrimSpace(w.must("sandbox", "create", "--template", "with-files"))
+	require.Equal(t, "100\nhead\n", w.must("sandbox", "exec", made, "--", "/bin/sh", "-c", "cat ~/d/f100 /workspace/shared.txt; cat /tmp/t 2>/dev/null; true"))
+	w.must("sandbox", "kill", source, made, forks[0].ID, forks[1].ID)
 
 	_, stderr, code := w.weft("", "sandbox", "fork", source)
-	require.Equal(t, 4, code)
+	require.Equal(t, 5, code)
 	require.Contains(t, stderr, "has ended")
 	plain := strings.TrimSpace(w.must("sandbox", "create", "--template", "base"))
 	_, stderr, code = w.weft("", "sandbox", "fork", plain)

@@ -14,7 +14,7 @@ import (
 
 // TestLife: what a person sees of a sandbox's life, over the end of weftd in the middle of it, and its forks.
 func TestLife(t *testing.T) {
-	w := boot(t)
+	w := boot(t, "-slots", "8")
 	id := func(args ...string) string {
 		return strings.TrimSpace(w.must(append([]string{"sandbox", "create"}, args...)...))
 	}
@@ -41,7 +41,7 @@ func TestLife(t *testing.T) {
 	refused := func() {
 		t.Helper()
 		_, stderr, code := w.weft("", "sandbox", "exec", box, "--", "true")
-		require.Equal(t, 4, code, stderr)
+		require.Equal(t, 5, code, stderr)
 		require.Contains(t, stderr, "weft sandbox resume "+box)
 	}
 	refused()
