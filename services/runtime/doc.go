@@ -9,9 +9,9 @@
 // # What comes in, what goes out
 //
 //	queue.<pool or node>.*                     pulled, only while there is room
-//	node.<node>.<caller>.{sandbox-create, sandbox-kill, output, drain}
+//	node.<node>.<caller>.{sandbox-*, snapshot-remove, output, drain}
 //	sbx.<tenant>.<workspace>.<sandbox>.<principal>.{exec, attach, process-*, dial, files, inspect …}
-//	int.<node>.workspace-manager.{claim, renew, progress, finish, heartbeat, sandbox-ended}
+//	int.<node>.workspace-manager.{claim, renew, progress, finish, heartbeat, sandbox-warned, sandbox-ended}
 //	int.<node>.filesystem.{prepare, merge, discard, held}
 //	int.<node>.secrets.{issue, renew, revoke}
 //	out.<tenant>.<workspace>.<task>.<attempt>  live output, republished from the spool where it was not acknowledged
@@ -32,11 +32,17 @@
 // (warm.go), or starts cold. How many there are to be, and what is made or removed next, is decided by pool.go, which looks at
 // nothing but numbers. Members take no slots, go on while the node's process is away, and end with Purge.
 //
+// # The life of an interactive sandbox
+//
+// What is due next is a matter of times alone (life.go, activity.go says what counts as use). One loop per sandbox (live.go) looks at them,
+// warns, ends, and does in its turn what is asked of the sandbox: extend, pause, resume (pause.go), fork (fork.go), snapshot
+// (snapshot.go). So the journal has one writer. What its processes said last is kept by lastwords.go.
+//
 // # Fencing
 //
 // All claims are renewed in one request. A node that can't renew freezes its sandboxes a margin before
 // the claims run out, with the kernel's freezer, and thaws those that are still its own when it can
-// again. Attempts that are lost are ended without finish or merge.
+// again; one that somebody has paused stays so. Attempts that are lost are ended without finish or merge.
 //
 // # Processes of a sandbox
 //

@@ -13,13 +13,16 @@
 //
 //	evt.<tenant>.<workspace>.<entity>.<id>   its records; see schemas/workspace for the entities
 //	queue.<pool or node>.<priority>          attempts waiting for a node, message id <task>/<attempt>
-//	node.<node>.workspace-manager.…          sandbox-create, sandbox-kill, output, drain
+//	node.<node>.workspace-manager.…          sandbox-create, -kill, -extend, -pause, -resume, -fork, -snapshot, snapshot-remove, output, drain
 //	int.workspace-manager.<service>.delete-workspace
 //
 // # States
 //
 // A task: pending → queued(N) → running(N) → complete, error, cancelled; or rejected at once. See
 // internal/lifecycle for every transition. Who is admitted when: internal/turns.
+//
+// An interactive sandbox: creating → running ⇄ paused → stopped. What changes one is asked of its node first, and written then:
+// asked again, the node changes nothing.
 //
 // # Warm pools
 //
