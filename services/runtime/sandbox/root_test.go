@@ -192,3 +192,39 @@ func TestRootInsideHasTheWorkspace(t *testing.T) {
 	require.Equal(t, "0\n0\n0\ntouch: cannot touch '/etc/x': Read-only file system\n", out)
 	require.EqualValues(t, diskUID, ownerOn(t, filepath.Join(dir, "b.txt")))
 }
+
+// Every place that can be written at all is bounded, in bytes and in files, for root inside and for the payload.
+func TestEveryWritablePlaceIsBounded(t *testing.T) {
+	n := newNode(t, machine.Engine(t))
+	// A file system is full, not the sandbox out of memory: each of those in memory is a sixteenth of it.
+	const disk, memory = 8 << 20, 128 << 20
+	for name, change := range map[string]func(*Spec){
+		"standard": func(*Spec) {},
+		"writable": func(s *Spec) { s.Isolation.WritableRoot, s.Isolation.RootInside = true, true },
+	} {
+		s := create(t, n, change, func(s *Spec) { s.Resources.DiskBytes, s.Resources.MemoryBytes = disk, memory })
+		_, out := asRoot(t, s, `
+			awk '$6 ~ /^rw/ {print $5}' /proc/self/mountinfo | sort -u | while read at; do
+				case $at in /proc*|/sys*|/dev/pts) continue;; esac
+				[ -d $at ] && mkdir $at/fill 2>/dev/null || continue
+				head -c 40m /dev/zero > $at/fill/bytes 2>/dev/null && bytes=unbounded || bytes=$(( $(stat -c %s $at/fill/bytes 2>/dev/null || echo 0) >> 20 ))
+				rm -rf $at/fill/bytes
+				i=0; while [ $i -lt 5000 ] && { true > $at/fill/$i; } 2>/dev/null; do i=$((i+1)); done
+				rm -rf $at/fill
+				echo $at $bytes $i
+			done`)
+		places := 0
+		for line := range strings.Lines(out) {
+			var at string
+			var mib, files int
+			_, err := fmt.Sscanf(line, "%s %d %d", &at, &mib, &files)
+			require.NoError(t, err, "%s: %s", name, line)
+			require.LessOrEqual(t, mib, disk>>20+1, "%s: %s", name, line)
+			require.Less(t, files, 5000, "%s: %s", name, line)
+			places++
+		}
+		require.GreaterOrEqual(t, places, 4, "%s: %s", name, out)
+		require.False(t, s.OutOfMemory(), name)
+		require.NoError(t, s.Destroy(within(t, 30*time.Second)))
+	}
+}
