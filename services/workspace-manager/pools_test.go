@@ -148,6 +148,28 @@ func TestPoolsThatANodeIsToKeep(t *testing.T) {
 	require.Contains(t, b.wanted(n), "system/-/python")
 	require.Contains(t, b.wanted(b.m.Node("n2")), "acme/pinned/base")
 
+	// An image that is on one node only, as a snapshot's, is wanted there only.
+	must[workspace.Template](b, b.user, "acme", "demo", workspace.OpTemplatePut, workspace.Put[workspace.Template]{Value: workspace.Template{
+		Name: "snap", Image: workspace.SnapshotPrefix + "acme/n2/" + schemas.NewID()}})
+	b.pool("demo", workspace.Pool{Name: "snap", Max: 1})
+	require.NotContains(t, b.wanted(n), "acme/demo/snap")
+	require.Contains(t, b.wanted(b.m.Node("n2")), "acme/demo/snap")
+	must[workspace.Empty](b, b.user, "acme", "demo", workspace.OpPoolDelete, workspace.Name{Name: "snap"})
+
+	// A policy that is narrowed afterwards.
+	b.pool("demo", workspace.Pool{Name: "base", Level: "high", Max: 2})
+	tenant := func(p *workspace.Policy) {
+		tn := b.m.Tenants["acme"]
+		must[workspace.Tenant](b, b.op, "", "", workspace.OpTenantPut, workspace.TenantPut{Tenant: workspace.Tenant{Name: "acme", Policy: p}, Account: tn.Account, AgentSeed: tn.AgentSeed})
+	}
+	tenant(&workspace.Policy{Levels: []string{"standard"}})
+	require.NotContains(t, b.wanted(n), "acme/demo/base")
+	denied := must[workspace.PoolStatus](b, b.user, "acme", "demo", workspace.OpPoolGet, workspace.Name{Name: "base"})
+	require.NotNil(t, denied.Fault)
+	require.Equal(t, "denied", denied.Fault.Code)
+	tenant(&workspace.Policy{Levels: []string{"standard", "high"}})
+	require.Contains(t, b.wanted(n), "acme/demo/base")
+
 	// A level that a node lacks is for those that have it.
 	b.pool("demo", workspace.Pool{Name: "base", Level: "high", Max: 2})
 	must[workspace.HeartbeatReply](b, n, "", "", workspace.OpHeartbeat, workspace.Heartbeat{Slots: 1, DiskFree: 1 << 40, Levels: []string{"high", "standard"}})

@@ -27,7 +27,8 @@ const (
 // poolMaxAge is how old an unused member may grow where the pool says nothing.
 const poolMaxAge = time.Hour
 
-// wanted are the pools that a node is to keep: those of every active tenant and workspace whose template is there.
+// wanted are the pools that a node is to keep: those of every active tenant and workspace whose template is there and
+// allowed.
 // A node that takes nothing new keeps nothing ready, and one without a pool's level leaves it to those that have it.
 // What doesn't fit into one message is left out.
 func (s *Service) wanted(hb workspace.Heartbeat) []workspace.WantedPool {
@@ -42,7 +43,7 @@ func (s *Service) wanted(hb workspace.Heartbeat) []workspace.WantedPool {
 			if t == nil {
 				continue
 			}
-			if w := wantedPool(r, t); s.nodes.mayRun(hb.Node, w.Run.Level) == nil {
+			if w := wantedPool(r, t); v.admit(&w.Run) == nil && s.nodes.mayRun(hb.Node, w.Run.Level) == nil {
 				out = append(out, w)
 			}
 		}
@@ -71,19 +72,25 @@ func compareRefs(a, b workspace.PoolRef) int {
 }
 
 // keeps gives the template for which node is to keep a pool, nil if it is not to: the tenant or workspace is being
-// deleted, the workspace is pinned to another node, or the template is gone.
+// deleted, the workspace or the template's image is on another node, or the template is gone.
 func (v *view) keeps(sys *view, r records.Record[workspace.Pool], node string) *workspace.Template {
 	if tn, ok := v.tenants.get(tenantRecord(v.tenant)); ok && tn.Value.State == workspace.Deleting {
 		return nil
 	}
+	t, pin := v.knownTemplate(sys, r.Workspace, r.ID), ""
 	if r.Workspace != schemas.NoWorkspace {
 		ws, ok := v.workspaces.get(workspaceKey(v.tenant, r.Workspace))
-		pin := ws.Value.Labels[workspace.LabelNode]
-		if !ok || ws.Value.State != workspace.Active || (pin != "" && pin != node) {
+		if pin = ws.Value.Labels[workspace.LabelNode]; !ok || ws.Value.State != workspace.Active {
 			return nil
 		}
 	}
-	return v.knownTemplate(sys, r.Workspace, r.ID)
+	if t == nil || checkSnapshot(t.Image, v.tenant) != nil {
+		return nil
+	}
+	if pin = pinOf(t.Image, pin); pin != "" && pin != node {
+		return nil
+	}
+	return t
 }
 
 // knownTemplate is the view's answer to what template asks the log: heartbeats are too many for that.
@@ -155,8 +162,14 @@ func (s *Service) poolsSeenBy(ctx context.Context, by mesh.Caller) ([]workspace.
 
 func (v *view) poolStatus(sys *view, r records.Record[workspace.Pool], states map[workspace.PoolRef][]workspace.PoolState) workspace.PoolStatus {
 	st := workspace.PoolStatus{PoolRef: refOf(r), Pool: r.Value, Shared: v.tenant == workspace.SystemTenant, Nodes: states[refOf(r)]}
-	if v.knownTemplate(sys, r.Workspace, r.ID) == nil {
+	t := v.knownTemplate(sys, r.Workspace, r.ID)
+	if t == nil {
 		st.Fault = &workspace.Fault{Code: string(schemas.NotFound), Message: "template " + r.ID + " is gone; make it again, or delete the pool"}
+		return st
+	}
+	w := wantedPool(r, t)
+	if err := v.admit(&w.Run); err != nil { // the tenant's policy was narrowed since, or the template changed its level
+		st.Fault = publicFault(err)
 	}
 	return st
 }
