@@ -47,7 +47,7 @@ var megabytes = regexp.MustCompile(`([0-9.]+) MB/s`)
 
 // stdoutNode runs the supervisor's own benchmark, which has a sandbox without a mesh.
 func stdoutNode(ctx context.Context, e *Env) ([]Result, error) {
-	c := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^BenchmarkStream", "-benchtime", strconv.Itoa(rounds(5))+"x", "./services/runtime/supervisor")
+	c := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^BenchmarkStream$/^attached$", "-benchtime", strconv.Itoa(rounds(5))+"x", "./services/runtime/supervisor")
 	c.Dir = e.root
 	b, err := c.CombinedOutput()
 	m := megabytes.FindAllSubmatch(b, -1)

@@ -221,6 +221,39 @@ func bigArguments(t *testing.T, h *hostileRun) []string {
 	return words
 }
 
+// filesWithoutEnd makes links until there can be no more. Where nothing counts them but memory, the sandbox
+// ends for want of it, alone.
+func filesWithoutEnd(t *testing.T, h *hostileRun) []string {
+	o := &hostileRun{node: h.node, payload: h.payload, box: create(t, h.node, func(s *Spec) {
+		s.Level, s.Resources.DiskBytes, s.Resources.MemoryBytes = h.box.Spec().Level, 8<<20, 48<<20
+	})}
+	defer func() { require.NoError(t, o.box.Destroy(within(t, 60*time.Second))) }()
+	o.put(t)
+	ctx, cancel := context.WithCancel(within(t, 5*time.Minute))
+	defer cancel()
+	go func() {
+		select {
+		case <-o.box.Gone():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	r, err := o.box.Supervisor().Run(ctx, o.command("inodes", "/tmp", "/home/agent", "/dev/shm", "/workspace"), nil, 1<<16)
+	if err == nil {
+		require.Zero(t, r.Exit.Code, "%s%s", r.Stdout, r.Stderr)
+		return strings.Fields(string(r.Stdout))
+	}
+	select {
+	case <-o.box.Gone():
+	default:
+		return []string{"HUNG"}
+	}
+	if !o.box.OutOfMemory() {
+		return []string{"ENDED"}
+	}
+	return []string{"oom"}
+}
+
 // outputUnread has a process write what nobody takes: its ring keeps the end of it, and no more.
 func outputUnread(t *testing.T, h *hostileRun) []string {
 	c := h.command("become")

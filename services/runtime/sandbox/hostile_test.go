@@ -47,7 +47,7 @@ func TestHostile(t *testing.T) {
 	require.NoError(t, os.Chmod(dir, 0o755), "a user of the node's who is nobody else runs it, too")
 	payload := filepath.Join(dir, "hostile")
 	require.NoError(t, nodetest.Build(payload, "./testdata/hostile"))
-	for _, level := range []string{workspace.LevelStandard} {
+	for _, level := range []string{workspace.LevelStandard, workspace.LevelHigh} {
 		t.Run(level, func(t *testing.T) {
 			attack(t, payload, level)
 		})
@@ -68,7 +68,7 @@ func attack(t *testing.T, payload, level string) {
 			s.Level, s.Resources.PIDs = level, 128
 			s.Resources.MemoryBytes = 256 << 20
 			if filled {
-				s.Resources.DiskBytes = 8 << 20
+				s.Resources.DiskBytes, s.Resources.PIDs = 8<<20, 48
 			}
 		})
 		h.words["{id}"] = []string{h.box.ID()}
@@ -173,6 +173,7 @@ func (h *hostileRun) tryAll(t *testing.T, filled bool) map[string][]string {
 		Name string   `json:"name"`
 		Argv []string `json:"argv"`
 		Got  string   `json:"got"`
+		MS   int64    `json:"ms"`
 	}
 	var as []attempt
 	for _, c := range hostileCases {
@@ -190,6 +191,9 @@ func (h *hostileRun) tryAll(t *testing.T, filled bool) map[string][]string {
 		var a attempt
 		require.NoError(t, dec.Decode(&a))
 		got[a.Name] = strings.Fields(a.Got)
+		if a.MS > 1000 {
+			t.Logf("%s took %d ms", a.Name, a.MS)
+		}
 	}
 	return got
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"unsafe"
 
@@ -38,9 +39,38 @@ func readAll(patterns []string) []string {
 			r = append(r, empty)
 			continue
 		}
+		if err == nil && kernels(p) && sentry() {
+			r = append(r, sentrys)
+			continue
+		}
 		r.add(p, err)
 	}
 	return r
+}
+
+// look is read for what is known to be readable.
+func look(patterns []string) []string {
+	words := readAll(patterns)
+	for i, w := range words {
+		if strings.HasPrefix(w, reached) {
+			words[i] = seen
+		}
+	}
+	return words
+}
+
+// sentry says whether the kernel is gVisor's: its files of /proc, /sys and /dev are its own then.
+var sentry = sync.OnceValue(func() bool {
+	b, _ := os.ReadFile("/proc/version")
+	return bytes.Contains(b, []byte("gVisor")) || bytes.Contains(b, []byte("gvisor")) || bytes.Contains(b, []byte("Sun Jan 10 15:06:54 PST 2016"))
+})
+
+// kernels is a path of the kernel's that is no process's.
+func kernels(path string) bool {
+	rest, proc := strings.CutPrefix(path, "/proc/")
+	first, _, _ := strings.Cut(rest, "/")
+	_, err := strconv.Atoi(first)
+	return proc && err != nil && first != "self" || strings.HasPrefix(path, "/sys/") || strings.HasPrefix(path, "/dev/")
 }
 
 func readSome(path string) (int, error) {
@@ -202,6 +232,10 @@ func devices([]string) []string {
 		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 		if err == nil {
 			_ = unix.Close(fd)
+			if sentry() {
+				r = append(r, sentrys)
+				return nil
+			}
 		}
 		r.add(path, err)
 		return nil
@@ -336,14 +370,16 @@ func fill(dirs []string) []string {
 	return r
 }
 
-// inodes makes files in each directory until there can be no more, and clears up.
+// inodes makes links in each directory until there can be no more, and clears up. Long ones: no block of the file
+// system's is counted for them where they are kept beside their names.
 func inodes(dirs []string) []string {
 	var r refusals
+	nowhere := strings.Repeat("x", 4000)
 	for _, d := range dirs {
 		sub := filepath.Join(d, "inodes")
 		err := os.Mkdir(sub, 0o700)
 		for i := 0; err == nil && i < 1<<20; i++ {
-			err = unix.Mknod(filepath.Join(sub, "f"+decimal(i)), unix.S_IFREG|0o600, 0)
+			err = unix.Symlink(nowhere, filepath.Join(sub, "f"+decimal(i)))
 		}
 		_ = os.RemoveAll(sub)
 		r.add(d, err)

@@ -28,11 +28,13 @@ const (
 	none    = "none"    // no such thing was found anywhere
 	own     = "own"     // what was got is the sandbox's own
 	stays   = "stays"   // process 1 is as it was
+	seen    = "seen"    // it can be read, and that is known
+	sentrys = "gvisor"  // what was got is gVisor's own kernel's, and nothing of the node's
 )
 
 // verbs by name. Each gives words.
 var verbs = map[string]func(args []string) []string{
-	"read": readAll, "write": writeAll, "create": createAll, "make": makeAll, "away": away,
+	"read": readAll, "look": look, "write": writeAll, "create": createAll, "make": makeAll, "away": away,
 	"writable": writable, "find": find, "devices": devices, "links": links, "cwd": cwd, "descriptors": descriptors, "handle": handle,
 	"call": call, "socket": sockets, "clone": clone,
 	"signals": signals, "threads": threads, "pidfd": pidfd, "peek": peek, "orphan": orphan, "zombies": zombies, "program": program, "weigh": weigh,
@@ -65,6 +67,7 @@ type attempt struct {
 	Name string   `json:"name"`
 	Argv []string `json:"argv"`
 	Got  string   `json:"got"`
+	MS   int64    `json:"ms"` // how long it took
 }
 
 // patience with one attempt. It is long because the machine may be busy; nothing waits for it otherwise.
@@ -78,7 +81,9 @@ func runAll() {
 	}
 	out := json.NewEncoder(os.Stdout)
 	for _, a := range as {
+		at := time.Now()
 		a.Got = runOne(a.Argv)
+		a.MS = time.Since(at).Milliseconds()
 		if err := out.Encode(a); err != nil {
 			os.Exit(1)
 		}
