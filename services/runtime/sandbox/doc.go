@@ -1,12 +1,13 @@
 // Package sandbox makes, finds again and destroys the sandboxes of one node.
 //
 // A sandbox is one container with weft-init as its process 1. What isolates it is data: see
-// level.go. What is there for it on the node hangs on its identifier, so that each part can be found
+// level.go, and Describe for what it comes to. What is there for it on the node hangs on its identifier, so that each part can be found
 // and removed without the others:
 //
 //	containerd namespace "weft"        container, task and snapshot <id>, labelled with owner and contents
 //	<run>/sb/<id>/                     pinned namespaces, the workspace's mount point, the secrets' tmpfs, input, /etc files
 //	<run>/sb/<id>/bound.json           for whom one that waited was claimed (record.go)
+//	<data>/layers/<id>.img             the disk of a writable root, mounted at <run>/sb/<id>/disk (layer.go, root.go)
 //	<run>/sup/<id>/                    the supervisor's socket and key (package supervisor)
 //	<run>/ranges/<n>                   which sandbox holds the n-th range of 65,536 host ids
 //	cgroup /weft/<owner>/<id>          limits, freezer, usage

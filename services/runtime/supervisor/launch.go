@@ -23,7 +23,7 @@ const (
 )
 
 // Launch says how process 1 of the container has to be started: as user 0:0 of the sandbox's user
-// namespace, with noNewPrivileges, without a seccomp profile (weft-init installs its own), without a
+// namespace, with noNewPrivileges (but see Root), without a seccomp profile (weft-init installs its own), without a
 // terminal, in the root directory, with a pid namespace of its own and /proc mounted. Group ids up to
 // 65535 must be mapped (see wire.TagFirst).
 //

@@ -18,11 +18,15 @@
 // unlinks it when the handshake is done. So it is in no environment, command line or OCI spec, where
 // containerd's own records would keep it, and in no memory but weft-init's and the node's.
 //
+// With root inside, which a template may ask for, payload may be uid 0, too, with capabilities and setuid programs, and without
+// no_new_privs. Process 1 then keeps CAP_SETPCAP, which nobody else can get, survives every signal, and takes the
+// directory of its socket out of sight; root.go has all of it, and deploy/adr/isolation.md the reasons.
+//
 // # How trees are known
 //
 // Each process gets a supplementary group id that no other has. Whatever descends from it inherits
 // that id, in any session, group or parentage, and can't drop it for lack of CAP_SETGID; no uid
-// change gets past it either. So a sweep over /proc finds exactly the tree, without a helper process
+// change gets past it either (root inside can drop it). So a sweep over /proc finds exactly the tree, without a helper process
 // per command. A kernel without these (gVisor) still has the descent from parent to child.
 //
 // # When things go wrong
