@@ -95,15 +95,16 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	if err := e.check(); err != nil {
 		return nil, err
 	}
-	if err := e.writeRunscConfig(); err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "the options of gVisor can't be written to %s", cfg.RunDir)
-	}
 	if cfg.Socket == "" {
 		d, err := openDaemon(ctx, cfg)
 		if err != nil {
 			return nil, err
 		}
 		e.daemon, e.socket = d, d.socket()
+	}
+	if err := e.writeRunscConfig(); err != nil {
+		e.closeDaemon()
+		return nil, fault.Wrap(err, fault.Unavailable, "the options of gVisor can't be written to %s", cfg.RunDir)
 	}
 	c, err := client.New(e.socket, client.WithDefaultNamespace(Namespace), client.WithTimeout(callTimeout), client.WithExtraDialOpts(patience))
 	if err != nil {
