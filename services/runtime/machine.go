@@ -9,13 +9,13 @@ import (
 	"github.com/weftmesh/weft/services/runtime/sandbox"
 )
 
-// closed reports whether nothing new is to be made ahead: the node drains, or is short of disk or memory.
+// closed reports whether nothing new is to be made ahead: the node drains, is crowded, or is short of disk or memory.
 func (k *poolkeeper) closed() bool {
 	k.s.mu.Lock()
 	draining := k.s.draining
 	k.s.mu.Unlock()
 	disk, err := sandbox.FreeDisk(k.s.cfg.DataDir)
-	return draining || err != nil || disk < k.s.cfg.MinFree || memoryShort()
+	return draining || err != nil || disk < k.s.cfg.MinFree || memoryShort() || k.s.node.Crowded()
 }
 
 // memoryShort reports whether less than a tenth of the machine's memory is available.

@@ -81,6 +81,7 @@ type pool struct {
 	fingerprint string    // of a member that is made now; empty: not known yet
 	members     []*member // ready, the oldest first
 	making      int
+	absent      int // answers of the manager in which it was not wanted
 	demand      demand
 	claims      uint64
 	misses      uint64
@@ -99,7 +100,7 @@ func (p *pool) maxAge() time.Duration { return limit(p.want.MaxAgeMS, defaultAge
 
 // missing is how many members should be made now.
 func (p *pool) missing(now time.Time) int {
-	if now.Before(p.retryAt) {
+	if now.Before(p.retryAt) || p.absent > 0 {
 		return 0
 	}
 	return max(0, p.target(now)-len(p.members)-p.making)

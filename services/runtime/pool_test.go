@@ -48,6 +48,8 @@ func TestTheTargetLiesBetweenMinAndMax(t *testing.T) {
 		require.Equal(t, max(0, c.want-1), p.missing(noon), "%+v", c)
 		p.retryAt = noon.Add(time.Second)
 		require.Zero(t, p.missing(noon), "not while it pauses")
+		p.retryAt, p.making, p.absent = time.Time{}, 0, 1
+		require.Zero(t, p.missing(noon), "not while it may be no longer wanted")
 	}
 }
 
@@ -146,4 +148,24 @@ func TestTheNeediestPoolIsFilledFirst(t *testing.T) {
 	}
 	require.Nil(t, neediest([]*pool{of("full", 1, 1)}, noon))
 	require.Nil(t, neediest(nil, noon))
+}
+
+// A manager that has just started and does not know all pools yet takes none away.
+func TestAPoolIsForgottenAfterSomeAnswers(t *testing.T) {
+	k := newPoolkeeper(nil)
+	ref := workspace.PoolRef{Tenant: "acme", Workspace: "-", Name: "base"}
+	wanted := []workspace.WantedPool{{PoolRef: ref, Min: 1, Max: 1}}
+	k.want(wanted)
+	k.pools[ref].members = []*member{{}}
+	for range forgetAfter - 1 {
+		k.want(nil)
+		require.Len(t, k.pools[ref].members, 1)
+	}
+	k.want(wanted)
+	require.Zero(t, k.pools[ref].absent)
+	for range forgetAfter {
+		k.want(nil)
+	}
+	require.Empty(t, k.pools)
+	require.Len(t, k.doomed, 1)
 }

@@ -21,8 +21,8 @@ type poolkeeper struct {
 
 	mu      sync.Mutex
 	pools   map[workspace.PoolRef]*pool
-	known   bool      // the manager has said what it wants
-	waiting []*member // found at the start; until then nobody knows whose they are
+	answers int       // of the manager, which say what it wants
+	waiting []*member // found at the start, and of no pool that the manager has named yet
 	doomed  []*member // to be destroyed
 	making  int
 	ending  int // members being destroyed
@@ -52,34 +52,43 @@ func (k *poolkeeper) adopt(boxes []*sandbox.Sandbox) {
 	slices.SortFunc(k.waiting, func(a, b *member) int { return a.made.Compare(b.made) })
 }
 
-// want takes the manager's word on which pools there are to be. A pool that is not among them is emptied.
+// forgetAfter so many answers without it a pool is not wanted any more: a manager that is just starting may not know all.
+const forgetAfter = 3
+
+// want takes the manager's word on which pools there are to be. A pool that is no longer among them is emptied.
 func (k *poolkeeper) want(wanted []workspace.WantedPool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	before := k.pools
-	k.pools, k.known = map[workspace.PoolRef]*pool{}, true
+	k.answers++
+	for _, p := range k.pools {
+		p.absent++
+	}
 	for _, w := range wanted {
-		p := before[w.PoolRef]
+		p := k.pools[w.PoolRef]
 		if p == nil {
 			p = &pool{}
+			k.pools[w.PoolRef] = p
 		}
 		mold := moldOf(w)
 		if !mold.Same(p.mold) {
 			p.fingerprint, p.retryAt, p.pause, p.fault = "", time.Time{}, 0, nil
 		}
-		p.want, p.mold = w, mold
-		k.pools[w.PoolRef] = p
-		delete(before, w.PoolRef)
+		p.want, p.mold, p.absent = w, mold, 0
 	}
-	for _, p := range before {
-		k.doomed = append(k.doomed, p.members...)
-		p.members = nil
+	for ref, p := range k.pools {
+		if p.absent >= forgetAfter {
+			k.doomed = append(k.doomed, p.members...)
+			delete(k.pools, ref)
+		}
 	}
-	for _, m := range k.waiting {
+	k.waiting = slices.DeleteFunc(k.waiting, func(m *member) bool {
 		mold, _, _ := m.box.Blank()
+		if k.pools[mold.Pool] == nil && k.answers < forgetAfter {
+			return false
+		}
 		k.put(mold.Pool, m)
-	}
-	k.waiting = nil
+		return true
+	})
 	k.wake()
 }
 

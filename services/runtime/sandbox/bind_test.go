@@ -241,6 +241,10 @@ func TestMembersAreAdopted(t *testing.T) {
 	now, err := n.Fingerprint(within(t, 10*time.Second), mold)
 	require.NoError(t, err)
 	require.Equal(t, now, fingerprint)
+	n.cfg.CLI = machine.Init // any other program
+	other, err := n.Fingerprint(within(t, 10*time.Second), mold)
+	require.NoError(t, err)
+	require.NotEqual(t, fingerprint, other, "a member is known to have what the node would no longer put in")
 	got, err := n.Bind(within(t, 30*time.Second), members[0], testSpec())
 	require.NoError(t, err)
 	_, out := sh(t, got, "hostname")

@@ -21,6 +21,8 @@ const (
 	rangeFirst = 1 << 30
 	rangeSize  = 1 << 16
 	rangeCount = 4096
+	// crowd is how many sandboxes are so many that no more are made ahead: the rest is for those who need one.
+	crowd = rangeCount * 3 / 4
 )
 
 // ranges gives every sandbox host ids of its own. Each taken range is a file named after its number

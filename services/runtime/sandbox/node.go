@@ -146,6 +146,13 @@ func (n *Node) Members() []*Sandbox {
 	return slices.DeleteFunc(n.List(), func(s *Sandbox) bool { return s.blank == nil })
 }
 
+// Crowded reports whether the node has so many sandboxes that none should be made ahead.
+func (n *Node) Crowded() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.bodies) >= crowd
+}
+
 // hold enters s under its id, which must be free.
 func (n *Node) hold(s *Sandbox) error {
 	n.mu.Lock()
