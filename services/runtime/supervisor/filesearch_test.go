@@ -215,6 +215,10 @@ func TestFileWatch(t *testing.T) {
 	w.sees(t, dir(wire.ChangeRemove, "there/moved"))
 	sh("mv /tmp/out/gone /tmp/w/back")
 	w.sees(t, change(wire.ChangeCreate, "back/b/c/file"))
+	// A file that is written through us is told once, by its own name.
+	_, err := f.Write(ctx, "/tmp/w/written", 0o644, strings.NewReader("x"))
+	require.NoError(t, err)
+	w.sees(t, change(wire.ChangeCreate, "written"))
 	sh("rm -r /tmp/w/n2")
 	w.sees(t, dir(wire.ChangeRemove, "n2"))
 
@@ -248,6 +252,9 @@ func TestFileWatch(t *testing.T) {
 	sh("rm -r /tmp/w")
 	require.NoError(t, <-w.end)
 	require.Equal(t, 1, w.count(wire.ChangeGone))
+	for _, c := range w.seen {
+		require.NotContains(t, string(c.Path+c.From), ".weft-")
+	}
 
 	// They are few, and whoever leaves makes room.
 	sh("mkdir /tmp/many")
@@ -255,7 +262,7 @@ func TestFileWatch(t *testing.T) {
 	for range 16 {
 		all = append(all, watch(t, ctx, f, "/tmp/many"))
 	}
-	err := f.Watch(ctx, "/tmp/many", true, 0, func([]supervisor.FileChange) error { return nil })
+	err = f.Watch(ctx, "/tmp/many", true, 0, func([]supervisor.FileChange) error { return nil })
 	require.Equal(t, fault.Exhausted, fault.CodeOf(err))
 	for _, w := range all {
 		w.stop()

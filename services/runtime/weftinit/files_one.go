@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -159,7 +160,7 @@ type fresh struct {
 
 // newFresh makes a file in dir, which is closed in any case. Mode 0 means that of the file that is there, else 0644.
 func newFresh(dir int, base string, mode uint32, keep bool) (*fresh, error) {
-	t := &fresh{dir: dir, base: base, temp: ".weft-" + schemas.NewID(), mode: mode, keep: keep}
+	t := &fresh{dir: dir, base: base, temp: tempPrefix + schemas.NewID(), mode: mode, keep: keep}
 	st, err := lstat(dir, base)
 	switch {
 	case err == nil && keep:
@@ -185,6 +186,13 @@ func newFresh(dir int, base string, mode uint32, keep bool) (*fresh, error) {
 	}
 	t.f = os.NewFile(uintptr(fd), "")
 	return t, nil
+}
+
+// tempPrefix begins the name of a file that is not complete.
+const tempPrefix = ".weft-"
+
+func isTemp(name string) bool {
+	return len(name) == len(tempPrefix)+schemas.IDLen && strings.HasPrefix(name, tempPrefix)
 }
 
 func (t *fresh) place() (info wire.FileInfo, err error) {

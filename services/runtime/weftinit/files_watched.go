@@ -43,6 +43,7 @@ type departure struct {
 	path   string
 	dir    bool
 	place  *place
+	temp   bool // it was a file of our own that was not complete
 }
 
 func (p *place) path() string {
@@ -150,7 +151,7 @@ func (w *watched) growth(from *walker, p *place, tell bool) func(entry) error {
 	stack := []*place{p}
 	return func(e entry) error {
 		up := stack[len(from.levels)-1]
-		if tell {
+		if tell && !isTemp(e.name) {
 			w.out.add(wire.Change{Kind: wire.ChangeCreate, Path: wire.Text(under(up.path(), e.name)), Dir: kind(e.st) == unix.S_IFDIR})
 		}
 		if kind(e.st) != unix.S_IFDIR {
@@ -213,6 +214,12 @@ func (w *watched) event(p *place, ev unix.InotifyEvent, name string, fresh *[]*p
 	if m := w.moved; m != nil && (ev.Mask&unix.IN_MOVED_TO == 0 || m.cookie != ev.Cookie) && ev.Mask&unix.IN_MOVE_SELF == 0 {
 		w.departed()
 	}
+	if isTemp(name) { // what is written to it is told when it gets its name
+		if ev.Mask&unix.IN_MOVED_FROM != 0 {
+			w.moved = &departure{cookie: ev.Cookie, temp: true}
+		}
+		return false
+	}
 	switch {
 	case ev.Mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF|unix.IN_UNMOUNT) != 0:
 		return p.up == nil // what happened to others is told by the directory above
@@ -229,7 +236,7 @@ func (w *watched) event(p *place, ev unix.InotifyEvent, name string, fresh *[]*p
 	case ev.Mask&unix.IN_MOVED_TO != 0:
 		m := w.moved
 		w.moved = nil
-		if m == nil {
+		if m == nil || m.temp {
 			w.out.add(wire.Change{Kind: wire.ChangeCreate, Path: wire.Text(path), Dir: dir})
 		} else {
 			w.out.move(wire.Text(m.path), wire.Text(path), dir)
@@ -258,7 +265,7 @@ func (w *watched) event(p *place, ev unix.InotifyEvent, name string, fresh *[]*p
 // departed gives up what was moved out of the tree.
 func (w *watched) departed() {
 	m := w.moved
-	if w.moved = nil; m == nil {
+	if w.moved = nil; m == nil || m.temp {
 		return
 	}
 	w.out.add(wire.Change{Kind: wire.ChangeRemove, Path: wire.Text(m.path), Dir: m.dir})
