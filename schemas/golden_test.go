@@ -50,7 +50,7 @@ func goldens() map[string]any {
 		"trigger": workspace.Trigger{Name: "review", Version: 1, Message: &workspace.MessageTrigger{To: "reviewer", From: []string{"analyst"}}, Gather: true,
 			Start: workspace.Submission{Agent: "reviewer"}, CreatedAt: at},
 		"sandbox":    workspace.Sandbox{ID: id, Tenant: "acme", Workspace: "demo", Principal: "alice", Template: "base", Generation: 1, Node: "n1", State: "running", CreatedAt: at, RunningAt: &later},
-		"node":       workspace.NodeRecord{Heartbeat: workspace.Heartbeat{Node: "n1", Incarnation: id, NodeKey: "X", Slots: 4, Used: 1, Version: "1"}, State: "ready", SeenAt: at},
+		"node":       workspace.NodeRecord{Heartbeat: workspace.Heartbeat{Node: "n1", Incarnation: id, NodeKey: "X", Slots: 4, Used: 1, Levels: []string{"standard", "custom", "high"}, Version: "1"}, State: "ready", SeenAt: at},
 		"head":       filesystem.Head{Workspace: "demo", Snapshot: id, Manifest: strings.Repeat("0", 64), Generation: 7, Files: 3, Bytes: 120, Task: id, Attempt: 1, UpdatedAt: at},
 		"snapshot":   filesystem.Snapshot{ID: id, Workspace: "demo", Manifest: strings.Repeat("0", 64), Parent: id, Message: "before the change", Principal: "alice", Files: 3, Bytes: 120, CreatedAt: at},
 		"artifact":   filesystem.Artifact{ID: id, Workspace: "demo", Task: id, Attempt: 1, Bytes: 1000, Files: 2, Hash: strings.Repeat("0", 64), CreatedAt: at},
