@@ -123,7 +123,7 @@ func TestSystemCallFilter(t *testing.T) {
 		{"beyond the table", []int{0x3fffffff}, enosys},
 		{"x32", []int{0x40000000 + unix.SYS_GETPID}, enosys},
 		{"perf_event_open", []int{unix.SYS_PERF_EVENT_OPEN}, eperm},
-		{"ptrace of itself is allowed", []int{unix.SYS_PTRACE, unix.PTRACE_TRACEME}, 0},
+		{"ptrace, even of itself: base does not debug", []int{unix.SYS_PTRACE, unix.PTRACE_TRACEME}, eperm},
 		{"getpid", []int{unix.SYS_GETPID}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
