@@ -263,9 +263,11 @@ func TestAPausedSandbox(t *testing.T) {
 	// The claim runs out and is renewed again: that thaws what was frozen for it, and nothing else.
 	h := n.boxOf(t, b.ID).h
 	frozen := func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.frozen }
+	w.with(func() { w.lease = 2 * time.Second })
+	require.Eventually(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return time.Until(h.deadline) < 3*time.Second }, slow, 5*time.Millisecond)
 	w.with(func() { w.down = true })
 	require.Eventually(t, frozen, slow, 5*time.Millisecond)
-	w.with(func() { w.down = false })
+	w.with(func() { w.down, w.lease = false, 10*time.Second })
 	require.Eventually(t, func() bool { return !frozen() }, slow, 5*time.Millisecond)
 	still()
 	var renewed int
