@@ -29,6 +29,12 @@
 // change gets past it either (root inside can drop it). So a sweep over /proc finds exactly the tree, without a helper process
 // per command. A kernel without these (gVisor) still has the descent from parent to child.
 //
+// # Files
+//
+// Operations on files run on threads with the payload's effective ids, in short slices, and by descriptors: see
+// walker, sink and openAt. They never wait for a FIFO or a lease, never follow a magic link of /proc, keep bounded
+// memory however large or deep a tree is, and end when the node leaves.
+//
 // # When things go wrong
 //
 // The node gone: output waits in the rings, lossless processes block when theirs are full, and weft-init
