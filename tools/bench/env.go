@@ -12,6 +12,7 @@ import (
 	"github.com/weftmesh/weft/pkg/mesh/accounts"
 	"github.com/weftmesh/weft/pkg/mesh/bus"
 	"github.com/weftmesh/weft/pkg/mesh/provision"
+	"github.com/weftmesh/weft/pkg/mounts"
 )
 
 // Env is what benchmarks share: a folder, an embedded bus, a whole mesh; each is made when first asked for.
@@ -34,7 +35,10 @@ func newEnv() (*Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Env{dir: dir, root: root, undo: []func(){func() { _ = os.RemoveAll(dir) }}}, nil
+	return &Env{dir: dir, root: root, undo: []func(){func() {
+		_, _ = mounts.Detach(dir) // runsc run leaves one
+		_ = os.RemoveAll(dir)
+	}}}, nil
 }
 
 // repository is the folder of go.work.

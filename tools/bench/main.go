@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -23,7 +24,7 @@ type Benchmark struct {
 var benchmarks = slices.Concat(busBenchmarks, meshBenchmarks, sandboxBenchmarks, serviceBenchmarks, sizeBenchmarks)
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Getenv("ONLY"), os.Getenv("JSON") != ""); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
