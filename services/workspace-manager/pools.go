@@ -37,19 +37,24 @@ func (s *Service) PoolPut(ctx context.Context, by mesh.Caller, req workspace.Put
 	}
 	s.poolMu.Lock()
 	defer s.poolMu.Unlock()
-	if err := v.checkPool(k, &p); err != nil {
+	if err := v.checkPool(ctx, k, &p); err != nil {
 		return p, err
 	}
 	r, err := define(ctx, s, s.stores.pools, k, p, req.Version, func(p *workspace.Pool) (*int, *time.Time) { return &p.Version, &p.CreatedAt })
 	return r.Value, err
 }
 
-// checkPool holds a pool against the tenant's quota and against the other pools' aliases. It keeps the alias that
-// the pool has where p brings none.
-func (v *view) checkPool(k records.Key, p *workspace.Pool) error {
+// checkPool holds a pool against the tenant's quota and against the other pools' aliases, as the log has them. It
+// keeps the alias that the pool has where p brings none.
+func (v *view) checkPool(ctx context.Context, k records.Key, p *workspace.Pool) error {
+	all, err := v.s.stores.pools.List(ctx, v.tenant, "*")
+	if err != nil {
+		return err
+	}
 	sum := p.Max
-	for _, r := range v.pools.in("*") {
+	for _, r := range all {
 		switch {
+		case r.Event == deleted:
 		case r.Key == k && p.Alias == "":
 			p.Alias = r.Value.Alias
 		case r.Key == k && r.Value.Alias != "" && r.Value.Alias != p.Alias:
