@@ -22,6 +22,7 @@ import (
 
 func (a *app) execCommand() *cobra.Command {
 	var o execOptions
+	resume := false
 	c := &cobra.Command{Use: "exec [flags] SANDBOX [--] COMMAND [ARG...]", Short: "Run a command in a sandbox and exit with its code",
 		Long: `exec runs a command, passes its output and exits with its code. The command ends when this program does; when
 weftd restarts meanwhile, it goes on and so does its output. With -d it runs in the background: exec prints its
@@ -41,13 +42,19 @@ id, and ps, attach, logs, wait, signal and stop find it by that, or by its --nam
 			if err != nil {
 				return err
 			}
+			if resume {
+				if err := a.resumeFirst(c.Context(), args[0]); err != nil {
+					return err
+				}
+			}
 			if o.background {
 				return a.background(c.Context(), args[0], r)
 			}
 			return a.exec(c.Context(), args[0], r.ExecRequest)
 		}}
 	o.flags(c)
-	c.ValidArgsFunction = a.complete(sandboxNames(workspace.SandboxRunning))
+	c.Flags().BoolVar(&resume, "resume", false, "let the sandbox go on first if it is paused")
+	c.ValidArgsFunction = a.complete(sandboxNames(workspace.SandboxRunning, workspace.SandboxPaused))
 	return c
 }
 

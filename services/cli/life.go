@@ -64,6 +64,14 @@ func resumeOf(ctx context.Context, c *client.Client, id string) (workspace.Sandb
 	return c.ResumeSandbox(ctx, id)
 }
 
+// resumeFirst lets a sandbox go on before something is done in it. One that runs goes on anyway.
+func (a *app) resumeFirst(ctx context.Context, id string) error {
+	return a.with(ctx, func(c *client.Client) error {
+		_, err := c.ResumeSandbox(ctx, id)
+		return err
+	})
+}
+
 // each does the same to several sandboxes, and prints them with --json.
 func (a *app) each(ctx context.Context, ids []string, said string, do func(context.Context, *client.Client, string) (workspace.Sandbox, error)) error {
 	return a.with(ctx, func(c *client.Client) error {

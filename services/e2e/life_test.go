@@ -22,7 +22,7 @@ func TestLife(t *testing.T) {
 		return item[workspace.Sandbox](t, w.must("sandbox", "get", id, "--json"))
 	}
 	// One that is left alone from here on: see below.
-	idle := id("--template", "base", "--idle", "12s", "--warn", "6s")
+	idle := id("--template", "base", "--idle", "16s", "--warn", "8s")
 	w.must("sandbox", "exec", idle, "--", "/bin/sh", "-c", "echo what it said last")
 
 	box := id("--template", "base", "--ttl", "30m", "--idle", "20m", "--grace", "1s")

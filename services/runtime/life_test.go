@@ -166,7 +166,7 @@ func TestASandboxThatNobodyUses(t *testing.T) {
 	s, err := stream.Open(ctx, alice, sbx(t, b, runtime.OpExec), req)
 	require.NoError(t, err)
 	defer s.Close()
-	readUntil(t, s, "ready")
+	readUntil(t, s, "ready\r\n") // all of it: more would be use
 
 	i := n.boxOf(t, b.ID)
 	unused := func(since time.Duration) { // as if so much time had passed
