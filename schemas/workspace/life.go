@@ -12,12 +12,13 @@ const (
 // OpSandboxWarned is a node's word, on the int plane, that a sandbox is about to be stopped, or is no longer.
 const OpSandboxWarned = "sandbox-warned"
 
-// Reasons of an Exit. A command ends with the first five; a sandbox with any but signal.
+// Reasons of an Exit. A command ends with the first six; a sandbox with any but signal.
 const (
 	ReasonExited      = "exited"       // by itself
 	ReasonSignal      = "signal"       // by a signal that nobody of ours sent
 	ReasonTimeout     = "timeout"      // its time limit, or its time to live, was over
 	ReasonOOM         = "oom"          // the kernel ended it for want of memory
+	ReasonPIDs        = "pids"         // too many processes ended it, where the level has no milder way
 	ReasonStartFailed = "start-failed" // it could not be started
 	ReasonCancelled   = "cancelled"    // what it was for was cancelled, or its workspace or tenant deleted
 	ReasonKilled      = "killed"       // Exit.By ended it

@@ -259,6 +259,9 @@ func (a *attempt) gone() (*workspace.Exit, error) {
 	if a.box.OutOfMemory() {
 		return &workspace.Exit{Code: 137, Signal: "SIGKILL", Reason: reasonOOM}, nil
 	}
+	if a.box.OutOfPIDs() {
+		return &workspace.Exit{Code: 137, Signal: "SIGKILL", Reason: workspace.ReasonPIDs}, nil
+	}
 	return nil, fault.New(fault.Unavailable, "the sandbox ended under the command")
 }
 

@@ -179,6 +179,10 @@ func (i *interactive) gone() {
 		i.e.Exit = &workspace.Exit{Code: 137, Signal: "SIGKILL", Reason: reasonOOM}
 		return
 	}
+	if i.box.OutOfPIDs() {
+		i.e.Exit = &workspace.Exit{Code: 137, Signal: "SIGKILL", Reason: workspace.ReasonPIDs}
+		return
+	}
 	i.e.Exit = &workspace.Exit{Code: -1, Reason: reasonExited}
 	i.e.Fault = &workspace.Fault{Code: string(fault.Unavailable), Message: "the sandbox ended by itself"}
 }

@@ -42,6 +42,18 @@ func (n *Node) runtimeOf(s Spec, l Level) (string, error) {
 	return name, n.engine.HasRuntime(name)
 }
 
+// OutOfPIDs reports, of a sandbox that has ended, whether it was too many processes that ended it: gVisor's kernel does
+// not survive it when the node refuses it a thread. Under runc the limit only hurts who exceeds it.
+func (s *Sandbox) OutOfPIDs() bool {
+	select {
+	case <-s.Gone():
+	default:
+		return false
+	}
+	u, err := s.group.Usage()
+	return err == nil && u.Refused > 0
+}
+
 // Levels of sandboxes that this node can make.
 func (n *Node) Levels() []string {
 	levels := []string{workspace.LevelStandard, workspace.LevelCustom}

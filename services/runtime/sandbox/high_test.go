@@ -239,6 +239,7 @@ func TestHighBeyondItsLimits(t *testing.T) {
 	pids := create(t, n, high, func(s *Spec) { s.Resources.PIDs, s.Resources.MemoryBytes = 8, 512<<20 })
 	beyond(pids, "bomb() { bomb | bomb & }; bomb; sleep 1000")
 	require.False(t, pids.OutOfMemory())
+	require.True(t, pids.OutOfPIDs(), "the reason is known")
 	require.NoError(t, pids.Destroy(within(t, time.Minute)))
 	requireNothing(t, n)
 	require.Empty(t, highTraces(t, n))

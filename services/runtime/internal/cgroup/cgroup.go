@@ -151,6 +151,7 @@ type Usage struct {
 	Peak     int64 // bytes at most so far; 0 where the kernel does not tell
 	PIDs     int   // processes and threads
 	OOMKills int   // processes that the kernel killed for want of memory
+	Refused  int   // processes and threads that the limit kept from being made
 }
 
 // Usage reads it. A group that is gone gives fs.ErrNotExist.
@@ -167,12 +168,14 @@ func (g Group) Usage() (Usage, error) {
 		u.Memory, u.PIDs = num("memory", "memory.current"), int(num("pids", "pids.current"))
 		u.Peak, _ = readInt(filepath.Join(g.dir("memory"), "memory.peak")) // since Linux 5.19
 		u.OOMKills = int(g.field("memory", "memory.events", "oom_kill"))
+		u.Refused = int(g.field("pids", "pids.events", "max"))
 		return u, errors.Join(errs...)
 	}
 	u.CPU = time.Duration(num("cpuacct", "cpuacct.usage"))
 	u.Memory, u.Peak = num("memory", "memory.usage_in_bytes"), num("memory", "memory.max_usage_in_bytes")
 	u.PIDs = int(num("pids", "pids.current"))
 	u.OOMKills = int(g.field("memory", "memory.oom_control", "oom_kill"))
+	u.Refused = int(g.field("pids", "pids.events", "max"))
 	return u, errors.Join(errs...)
 }
 
