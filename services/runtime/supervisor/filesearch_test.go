@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weftmesh/weft/pkg/fault"
@@ -62,12 +63,12 @@ func TestFileSearchAndReplace(t *testing.T) {
 		}
 	})
 	t.Run("a line without end, and very many matches", func(t *testing.T) {
-		sh(`mkdir /tmp/long; head -c 3000000 /dev/zero | tr '\0' x >/tmp/long/one; yes needle | head -n 100000 >/tmp/long/many`)
+		sh(`mkdir /tmp/long; head -c 3000000 /dev/zero | tr '\0' x >/tmp/long/one; yes needle | head -n 20000 >/tmp/long/many`)
 		m, n := search("/tmp/long", supervisor.FileQuery{Pattern: "x", Context: 3, Glob: "one"})
 		require.NotEmpty(t, m)
 		require.LessOrEqual(t, len(m[0].Text), 1024)
 		require.Equal(t, 1, m[len(m)-1].Line)
-		m, n = search("/tmp/long", supervisor.FileQuery{Pattern: "needle", Context: 20, Limit: wire.MaxMatches})
+		m, n = search("/tmp/long", supervisor.FileQuery{Pattern: "needle", Context: 1, Limit: wire.MaxMatches})
 		require.Len(t, m, wire.MaxMatches)
 		require.True(t, n.Truncated)
 	})
@@ -102,12 +103,19 @@ func TestFileSearchAndReplace(t *testing.T) {
 	})
 	t.Run("whoever leaves makes room", func(t *testing.T) {
 		sh("mkdir /tmp/busy; cd /tmp/busy; seq 1 2000 | xargs touch")
+		sh("yes 'what is found at once, and nowhere else' | head -n 3000 >/tmp/aaa")
 		var wg sync.WaitGroup
-		for range 16 {
+		for range 10 { // more than there are places; each would go on through /usr
 			wg.Go(func() {
 				short, cancel := context.WithCancel(ctx)
-				_, _ = f.Search(short, "/usr", supervisor.FileQuery{Pattern: "e", Limit: wire.MaxMatches}, func([]supervisor.FileMatch) error { cancel(); return nil })
-				cancel()
+				defer cancel()
+				found := 0
+				_, _ = f.Search(short, "/", supervisor.FileQuery{Pattern: "found at once", Glob: "{tmp/aaa,usr/**}", Limit: wire.MaxMatches}, func(m []supervisor.FileMatch) error {
+					found += len(m)
+					cancel()
+					return nil
+				})
+				assert.Positive(t, found)
 			})
 		}
 		wg.Wait()
