@@ -106,6 +106,9 @@ func (f *follower) attach(ctx context.Context) (*stream.Session, error) {
 
 // follow opens with open, and by attach when that broke, until the process has ended.
 func (f *follower) follow(ctx context.Context, open func(context.Context) (*stream.Session, error)) (runtime.Process, error) {
+	if f.input != nil {
+		defer f.input.stop()
+	}
 	again := retry{c: f.c, sandbox: f.sandbox}
 	for {
 		s, err := open(ctx)
@@ -311,6 +314,7 @@ type input struct {
 	kept  []byte // from offset base on
 	base  int64
 	begun bool  // base is known
+	over  bool  // nobody wants it any more
 	ended bool  // nothing will be read any more
 	next  int64 // offset of what is to be sent next on the stream of the moment
 	known bool  // next is right for it
@@ -331,11 +335,12 @@ func (in *input) read(r io.Reader) {
 		in.kept = append(in.kept, b[:n]...)
 		in.ended = err != nil
 		in.cond.Broadcast()
-		for len(in.kept) > maxUntaken {
+		for len(in.kept) > maxUntaken && !in.over {
 			in.cond.Wait()
 		}
+		over := in.over
 		in.mu.Unlock()
-		if err != nil {
+		if err != nil || over {
 			return
 		}
 	}
@@ -346,8 +351,7 @@ func (in *input) taken(to int64) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if n := to - in.base; n > 0 && n <= int64(len(in.kept)) {
-		in.kept = append([]byte(nil), in.kept[n:]...)
-		in.base = to
+		in.kept, in.base = in.kept[n:], to
 		in.cond.Broadcast()
 	}
 }
@@ -362,7 +366,7 @@ func (in *input) from(at int64) {
 	case at > end: // others have given something meanwhile
 		in.base, in.kept = at, nil
 	case at > in.base:
-		in.base, in.kept = at, append([]byte(nil), in.kept[at-in.base:]...)
+		in.base, in.kept = at, in.kept[at-in.base:]
 	}
 	in.next, in.known = in.base, true
 	in.cond.Broadcast()
@@ -395,6 +399,14 @@ func (in *input) send(ctx context.Context, s *stream.Session) {
 		in.next += int64(len(b))
 		in.mu.Unlock()
 	}
+}
+
+// stop ends the reading, at the latest with the next bytes that come.
+func (in *input) stop() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.over = true
+	in.cond.Broadcast()
 }
 
 func (in *input) wake() {

@@ -201,7 +201,7 @@ func (a *app) attach(ctx context.Context, sandbox, process string, o client.Atta
 				return nil
 			}
 		}
-		if err != nil {
+		if err != nil || end.Exit == nil {
 			return err
 		}
 		return a.ended(runtime.ExecResult{Process: end.ID, Exit: *end.Exit, Message: end.Message})

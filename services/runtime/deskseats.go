@@ -92,10 +92,11 @@ func (d *desk) belongs(p *supervisor.Process, s *stream.Session, n *seat) {
 	d.s.work.Go(func() {
 		<-s.Done() // the caller has everything, or is gone
 		if s.Err() == nil {
-			if n.giveUp() {
-				p.ForgetSoon()
+			if p.ForgetSoon() {
+				n.giveUp()
 				return
 			}
+			d.end(p, n)
 		} else if s.Left() || n.wait(d.s.cfg.timing.caller, d.box.Gone()) {
 			d.end(p, n)
 		}

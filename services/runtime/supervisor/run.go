@@ -80,19 +80,17 @@ func (s *Sandbox) abandon(ctx context.Context, p *Process) {
 	}
 }
 
-// ForgetSoon is Forget of an ended process without waiting for it, and closes p. Should it get lost, the record
-// goes when there are too many.
-func (p *Process) ForgetSoon() {
-	p.forgetSoon()
-	_ = p.Close()
+// ForgetSoon is Forget of an ended process without waiting for it, and closes p. It reports whether it could
+// be said; should it get lost after that, the record goes when there are too many.
+func (p *Process) ForgetSoon() bool {
+	defer p.Close()
+	return p.forgetSoon()
 }
 
 // forgetSoon says on the stream that is there already that the record is not wanted. Should it get
 // lost, the record goes when there are too many.
-func (p *Process) forgetSoon() {
+func (p *Process) forgetSoon() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.follow != nil {
-		_ = wire.WriteFrame(p.follow, wire.TypeForget, nil)
-	}
+	return p.follow != nil && wire.WriteFrame(p.follow, wire.TypeForget, nil) == nil
 }
