@@ -11,7 +11,7 @@ import (
 )
 
 // completeTimeout bounds what a press of the tab key may take.
-const completeTimeout = 2 * time.Second
+const completeTimeout = 5 * time.Second
 
 // complete offers names from the mesh for a command's first argument. A mesh that does not answer offers none.
 func (a *app) complete(names func(context.Context, *client.Client) ([]string, error)) cobra.CompletionFunc {
