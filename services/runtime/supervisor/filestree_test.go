@@ -264,6 +264,27 @@ func TestFileTrees(t *testing.T) {
 		require.Less(t, u.InitRSS, int64(64<<20))
 	})
 
+	t.Run("a large file costs no memory", func(t *testing.T) {
+		in, out := int64(64<<20), int64(256<<20)
+		if soak() {
+			in, out = 512<<20, 1<<30
+		}
+		sh(fmt.Sprintf("truncate -s %d /tmp/large", out))
+		r, _, err := f.Read(ctx, "/tmp/large", 0, -1)
+		require.NoError(t, err)
+		n, err := io.Copy(io.Discard, r)
+		require.NoError(t, err)
+		require.NoError(t, r.Close())
+		require.Equal(t, out, n)
+		info, err := f.Write(ctx, "/tmp/large", 0o644, io.LimitReader(zeros{}, in))
+		require.NoError(t, err)
+		require.Equal(t, in, info.Size)
+		u, err := b.Usage(ctx)
+		require.NoError(t, err)
+		require.Less(t, u.InitRSS, int64(64<<20))
+		require.NoError(t, f.Remove(ctx, "/tmp/large", false))
+	})
+
 	t.Run("10,000 levels", func(t *testing.T) {
 		const levels = 10_000
 		path := strings.TrimSuffix(strings.Repeat("d/", levels), "/")
@@ -302,7 +323,7 @@ func TestFileTrees(t *testing.T) {
 		require.NoError(t, err)
 	})
 
-	t.Run("a lease and a FIFO keep nobody waiting", func(t *testing.T) {
+	t.Run("a FIFO keeps nobody waiting", func(t *testing.T) {
 		sh("mkdir /tmp/f; cd /tmp/f; mkfifo p; echo needle >x")
 		for _, err := range []error{
 			func() error {
@@ -317,4 +338,11 @@ func TestFileTrees(t *testing.T) {
 			require.Equal(t, fault.Invalid, code(err), "%v", err)
 		}
 	})
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
 }
