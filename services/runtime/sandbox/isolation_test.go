@@ -2,6 +2,8 @@ package sandbox
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -78,6 +80,19 @@ func TestWhatInspectSaysIsSo(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, s.limits(Standard), limits, name)
 		require.Equal(t, d.Limits, s.Spec().Resources)
+		if read, _ := n.cgroups.LimitsIO(); read && d.Limits.IOReadBPS > 0 {
+			found, err := filepath.Glob("/sys/fs/cgroup/*" + s.group.Path() + "/*io.throttle.read_bps_device")
+			require.NoError(t, err)
+			more, err := filepath.Glob("/sys/fs/cgroup" + s.group.Path() + "/io.max")
+			require.NoError(t, err)
+			said := ""
+			for _, f := range append(found, more...) {
+				b, err := os.ReadFile(f)
+				require.NoError(t, err)
+				said += string(b)
+			}
+			require.Contains(t, said, fmt.Sprint(d.Limits.IOReadBPS), name)
+		}
 		require.NoError(t, s.Destroy(within(t, 30*time.Second)))
 	}
 	requireNothing(t, n)
