@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -28,4 +30,13 @@ func TestHigh(t *testing.T) {
 	require.Equal(t, workspace.LevelHigh, box.Run.Level)
 	require.Contains(t, w.must("sandbox", "inspect", id), "high")
 	w.must("sandbox", "kill", id)
+
+	// Beyond its limit of processes a task of this level ends, and the reason is known.
+	file := filepath.Join(t.TempDir(), "narrow.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"kind": "Template", "name": "narrow", "spec": {"image": "base", "level": "high", "resources": {"pids": 8}}}`), 0o644))
+	w.must("apply", "-f", file)
+	bomb := workspace.Submission{Template: "narrow", Command: []string{"/bin/bash", "-c", "bomb() { bomb | bomb & }; bomb; sleep 1000"}, MaxAttempts: 1}
+	task := finish(t, w.as("alice"), bomb)
+	require.NotNil(t, task.Attempt.Outcome, "%+v", task)
+	require.Equal(t, workspace.ReasonPIDs, task.Attempt.Outcome.Exit.Reason)
 }
