@@ -14,10 +14,10 @@ import (
 	"github.com/weftmesh/weft/schemas/workspace"
 )
 
-// isolationOf prints all that is enforced on a sandbox.
-func isolationOf(w io.Writer, i *runtime.Isolation) {
+// isolationOf names all that is enforced on a sandbox, for fields.
+func isolationOf(i *runtime.Isolation) []string {
 	if i == nil {
-		return
+		return nil
 	}
 	list := func(s []string) string { return strings.Join(s, " ") }
 	var memory, limits []string
@@ -32,12 +32,12 @@ func isolationOf(w io.Writer, i *runtime.Isolation) {
 	if l.IOReadBPS > 0 || l.IOWriteBPS > 0 {
 		io = fmt.Sprintf("read %s/s, write %s/s", bound(l.IOReadBPS), bound(l.IOWriteBPS))
 	}
-	fields(w, "runtime", i.Runtime, "ids", fmt.Sprintf("%d to %d on the node", i.FirstID, uint64(i.FirstID)+uint64(i.IDs)-1), "user", fmt.Sprint(i.User),
+	return []string{"runtime", i.Runtime, "ids", fmt.Sprintf("%d to %d on the node", i.FirstID, uint64(i.FirstID)+uint64(i.IDs)-1), "user", fmt.Sprint(i.User),
 		"root inside", yes(i.RootInside), "writable root", yes(i.WritableRoot), "no new privileges", yes(i.NoNewPrivileges),
 		"capabilities", first(list(i.Capabilities), "none"), "of process 1", list(i.SupervisorCapabilities), "seccomp", i.Seccomp,
 		"masked", list(i.Masked), "read-only", list(i.ReadOnly), "in memory", list(memory), "rlimits", list(limits),
 		"limits", fmt.Sprintf("cpu %dm weight %d, memory %s, %d processes, disk %s", l.CPUMillis, l.CPUWeight, size(l.MemoryBytes), l.PIDs, size(l.DiskBytes)),
-		"io", io, "not enforced", list(i.NotEnforced), "namespaces", list(i.Namespaces), "network", i.Network)
+		"io", io, "not enforced", list(i.NotEnforced), "namespaces", list(i.Namespaces), "network", i.Network}
 }
 
 func bound(n int64) string {

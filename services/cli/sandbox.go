@@ -122,10 +122,9 @@ func (a *app) sandboxInspect(ctx context.Context, id string) error {
 			return err
 		}
 		return a.item(i, func(w io.Writer) {
-			fields(w, "sandbox", i.ID, "level", i.Level, "image", i.Image, "processes", fmt.Sprint(i.PIDs), "memory", size(i.Memory),
-				"cpu", (time.Duration(i.CPUMS) * time.Millisecond).String())
-			fields(w, "paused", map[bool]string{true: "yes"}[i.Paused], "expires", clock(i.ExpiresAt), "idle", clock(i.IdleAt), "warning", warning(i.Warning))
-			isolationOf(w, i.Isolation)
+			all := []string{"sandbox", i.ID, "level", i.Level, "image", i.Image, "threads", fmt.Sprint(i.PIDs), "memory", size(i.Memory),
+				"cpu", (time.Duration(i.CPUMS) * time.Millisecond).String(), "paused", map[bool]string{true: "yes"}[i.Paused], "expires", clock(i.ExpiresAt), "idle", clock(i.IdleAt), "warning", warning(i.Warning)}
+			fields(w, append(all, isolationOf(i.Isolation)...)...)
 			var rows [][]string
 			for _, p := range i.Processes {
 				rows = append(rows, processRow(p))
