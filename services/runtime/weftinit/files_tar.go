@@ -234,7 +234,7 @@ func (u *untarrer) one(h *tar.Header, r io.Reader) error {
 		}
 		u.n.Dirs++
 		return at(name, u.c.act(func() error { return u.s.mkdir(name, mode) }))
-	case tar.TypeReg, tar.TypeRegA: //nolint:staticcheck // old tars have it
+	case tar.TypeReg:
 		return u.file(name, mode, h, r)
 	case tar.TypeSymlink:
 		if err := tarTarget(name, h.Linkname); err != nil {
