@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -162,6 +161,10 @@ func FuzzFileRequest(f *testing.F) {
 				}
 			}
 		}
-		slices.ContainsFunc(q.Paths, func(p wire.Text) bool { return wire.CheckRelative("path", p) != nil })
+		for _, p := range q.Paths {
+			if wire.CheckRelative("path", p) == nil && !filepath.IsLocal(string(p)) {
+				t.Fatalf("%q leads outside", p)
+			}
+		}
 	})
 }
