@@ -25,7 +25,8 @@
 //
 // Create makes its directory first, so whatever it leaves behind when the process dies is found by
 // that directory, by the labels, or by the control group. Reconcile removes everything of ours that
-// the caller does not want to keep; Destroy is the same for one sandbox. Both can be repeated at any
+// the caller does not want to keep, also what only the kernel's tables and containerd's still tell of: mounts, pinned
+// namespaces, loop devices, tasks, leases; it says what that was. Destroy is the same for one sandbox. Both can be repeated at any
 // point. Adopt finds the sandboxes that run after a restart of the node's process; their supervisors
 // connect by themselves.
 //
