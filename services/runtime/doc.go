@@ -11,7 +11,7 @@
 //	queue.<pool or node>.*                     pulled, only while there is room
 //	node.<node>.<caller>.{sandbox-*, snapshot-remove, output, drain}
 //	sbx.<tenant>.<workspace>.<sandbox>.<principal>.{exec, attach, process-*, dial, files, inspect …}
-//	int.<node>.workspace-manager.{claim, renew, progress, finish, heartbeat, sandbox-warned, sandbox-ended}
+//	int.<node>.workspace-manager.{claim, renew, progress, finish, heartbeat, node-cleaned, sandbox-warned, sandbox-ended}
 //	int.<node>.filesystem.{prepare, merge, discard, held}
 //	int.<node>.secrets.{issue, renew, revoke}
 //	out.<tenant>.<workspace>.<task>.<attempt>  live output, republished from the spool where it was not acknowledged
