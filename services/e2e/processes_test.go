@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -79,8 +80,11 @@ func testProcessCLI(t *testing.T, w *world, id string) {
 
 func testTwoHundred(t *testing.T, c *client.Client, id string) {
 	var starts sync.WaitGroup
+	slots := make(chan struct{}, 16)
 	for range 200 {
 		starts.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
 			if _, err := c.StartProcess(ctx(t, 60*time.Second), id, runtime.ProcessStart{ExecRequest: runtime.ExecRequest{Argv: []string{"sleep", "1000"}}}); err != nil {
 				t.Error(err)
 			}
@@ -90,16 +94,12 @@ func testTwoHundred(t *testing.T, c *client.Client, id string) {
 	ps, err := c.Processes(ctx(t, 30*time.Second), id, false)
 	require.NoError(t, err)
 	require.Equal(t, 200, len(ps))
-	var ends sync.WaitGroup
-	for _, p := range ps {
-		ends.Go(func() {
-			if _, err := c.StopProcess(ctx(t, 60*time.Second), id, p.ID, 0); err != nil {
-				t.Error(err)
-			}
-			_ = c.ForgetProcess(ctx(t, 60*time.Second), id, p.ID)
-		})
-	}
-	ends.Wait()
+	_, err = c.Execute(ctx(t, 60*time.Second), id, runtime.ExecRequest{Argv: []string{"/bin/sh", "-c", "kill -9 -1"}}, client.Streams{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		ps, err := c.Processes(ctx(t, 30*time.Second), id, false)
+		return err == nil && len(ps) == 0
+	}, 60*time.Second, 50*time.Millisecond)
 }
 
 // serveInside answers HTTP on a port, and says hello on a unix socket.
@@ -242,13 +242,14 @@ func process1(t *testing.T, sandbox string) int {
 	return 0
 }
 
-// writeLines writes numbered lines, 8 bytes each, the second half when /tmp/go is there.
+// writeLines writes numbered lines, 8 bytes each: the first half when /tmp/ready is there, the second when /tmp/go is.
 const writeLines = `
 import os, sys, time
 n = int(sys.argv[1])
 def part(a, b):
     for i in range(a, b, 1000):
         os.write(1, b"".join(b"%07d\n" % k for k in range(i, i + 1000)))
+while not os.path.exists("/tmp/ready"): time.sleep(0.05)
 part(0, n // 2)
 while not os.path.exists("/tmp/go"): time.sleep(0.05)
 part(n // 2, n)
@@ -260,7 +261,17 @@ sys.exit(9)
 // in the foreground, see every byte once, and the command gets its input once.
 func testProcessesOutliveWeftd(t *testing.T, w *world, c *client.Client, id string) {
 	const n = 1_000_000
-	within := ctx(t, 4*time.Minute)
+	within, stop := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer stop()
+	attached := make(chan struct{}, 3)
+	isThere := func(runtime.Process) { attached <- struct{}{} }
+	touch := func(path string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			_, err := c.Execute(within, id, runtime.ExecRequest{Argv: []string{"touch", path}}, client.Streams{})
+			return err == nil
+		}, 2*time.Minute, 100*time.Millisecond)
+	}
 	p, err := c.StartProcess(within, id, runtime.ProcessStart{ExecRequest: runtime.ExecRequest{Argv: []string{"python3", "-c", writeLines, fmt.Sprint(n)}}, Buffer: 256 << 10})
 	require.NoError(t, err)
 	half, restarted := make(chan struct{}, 3), make(chan struct{})
@@ -268,7 +279,7 @@ func testProcessesOutliveWeftd(t *testing.T, w *world, c *client.Client, id stri
 	for range 2 {
 		all.Go(func() {
 			v := &verifier{t: t, half: n / 4, told: half}
-			end, err := c.Attach(within, id, p.ID, client.AttachOptions{At: &runtime.Offsets{}}, client.Streams{Stdout: v, Gap: func(g runtime.Gap) { t.Errorf("a gap: %+v", g) }})
+			end, err := c.Attach(within, id, p.ID, client.AttachOptions{At: &runtime.Offsets{}}, client.Streams{Started: isThere, Stdout: v, Gap: func(g runtime.Gap) { t.Errorf("a gap: %+v", g) }})
 			if err != nil || end.Exit == nil || end.Exit.Code != 9 || v.n != n {
 				t.Errorf("attached: %d of %d lines, %+v, %v", v.n, n, end.Exit, err)
 			}
@@ -284,7 +295,7 @@ func testProcessesOutliveWeftd(t *testing.T, w *world, c *client.Client, id stri
 			_, _ = io.WriteString(feed, strings.Repeat("after ", 1000))
 			_ = feed.Close()
 		}()
-		res, err := c.Execute(within, id, runtime.ExecRequest{Argv: []string{"python3", "-c", writeLines, fmt.Sprint(n), "stdin"}}, client.Streams{Stdin: stdin, Stdout: v, Stderr: errs})
+		res, err := c.Execute(within, id, runtime.ExecRequest{Argv: []string{"python3", "-c", writeLines, fmt.Sprint(n), "stdin"}}, client.Streams{Started: isThere, Stdin: stdin, Stdout: v, Stderr: errs})
 		if err != nil || res.Exit.Code != 9 || v.n != n {
 			t.Errorf("in the foreground: %d of %d lines, %+v, %v", v.n, n, res.Exit, err)
 		}
@@ -292,20 +303,23 @@ func testProcessesOutliveWeftd(t *testing.T, w *world, c *client.Client, id stri
 			t.Errorf("stdin of %d bytes, not %d: %d before, %d after", errs.Len(), len(want), strings.Count(errs.String(), "before"), strings.Count(errs.String(), "after"))
 		}
 	})
-	for range 3 {
-		select {
-		case <-half:
-		case <-within.Done():
-			t.Fatal("no output came")
+	three := func(events <-chan struct{}) {
+		for range 3 {
+			select {
+			case <-events:
+			case <-within.Done():
+				all.Wait()
+				t.Fatal("nothing came in time")
+			}
 		}
 	}
+	three(attached)
+	touch("/tmp/ready")
+	three(half)
 	w.kill()
 	w.start()
 	close(restarted)
-	require.Eventually(t, func() bool {
-		_, err := c.Execute(within, id, runtime.ExecRequest{Argv: []string{"touch", "/tmp/go"}}, client.Streams{})
-		return err == nil
-	}, 2*time.Minute, 100*time.Millisecond)
+	touch("/tmp/go")
 	all.Wait()
 	end, err := c.WaitProcess(within, id, p.ID)
 	require.NoError(t, err)

@@ -369,8 +369,11 @@ func testTwoHundred(x bench) {
 	const n = 200
 	ids := make([]string, n)
 	var starts sync.WaitGroup
+	slots := make(chan struct{}, 16)
 	for i := range ids {
 		starts.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
 			ids[i] = x.start(runtime.ProcessStart{ExecRequest: runtime.ExecRequest{Argv: []string{"/bin/sh", "-c", fmt.Sprintf("echo %d; read x; exit %d", i, i%100)}, Stdin: true}}).ID
 		})
 	}
@@ -379,7 +382,6 @@ func testTwoHundred(x bench) {
 	require.NoError(t, err)
 	require.Equal(t, n, len(list.Items), "all of them run at once")
 	var ends sync.WaitGroup
-	slots := make(chan struct{}, 20)
 	for i, id := range ids {
 		ends.Go(func() {
 			slots <- struct{}{}
