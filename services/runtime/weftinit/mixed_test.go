@@ -41,7 +41,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	init.Env = append(os.Environ(), childEnv+"="+filepath.Join(dir, testSandbox, "run"))
 	init.Stderr = &stderr
 	require.NoError(t, init.Start())
-	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	require.NoError(t, box.WaitConnected(ctx))
 
