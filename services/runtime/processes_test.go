@@ -240,7 +240,7 @@ func testProcessOptions(x bench) {
 	require.Contains(t, f.out, "/tmp\nready\nusr1\n")
 
 	// The tree: also what has left the group.
-	p = x.start(run("setsid sh -c 'trap \"\" TERM; echo inner; exec sleep 1000' & echo outer; wait"))
+	p = x.start(run("setsid sh -c 'trap \"\" TERM; echo inner; exec sleep 1000' & echo outer; wait; sleep 1000")) // the inner one may be killed first
 	x.until(p.ID, "inner")
 	x.refused("", runtime.OpProcessSignal, runtime.SignalRequest{Process: p.ID, Signal: "KILL", Target: "tree"})
 	require.Equal(t, "SIGKILL", x.wait(p.ID).Exit.Signal)

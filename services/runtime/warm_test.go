@@ -3,6 +3,7 @@ package runtime
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -159,7 +160,7 @@ func TestMembersOutliveTheNodesProcess(t *testing.T) {
 	require.Eventually(t, func() bool {
 		now := n.s.node.Members()
 		for _, b := range now {
-			if m, _, _ := b.Blank(); m.Resources.DiskBytes != 4<<20 {
+			if m, _, _ := b.Blank(); m.Resources.DiskBytes != 4<<20 || slices.Contains(before, b.ID()) {
 				return false
 			}
 		}

@@ -227,6 +227,3 @@ func firstOf(values ...string) string {
 	}
 	return ""
 }
-
-// mount of a tmpfs in a sandbox with so much disk.
-func (t Scratch) mount(disk int64) specs.Mount { return tmpfs(t.describe(disk)) }

@@ -11,7 +11,6 @@ type hostileCase struct {
 	filled           bool                                       // it uses something up: in a sandbox of small limits
 	seen             string                                     // or which other test makes the attempt, as folder:TestName
 	standard, high   string                                     // words that are refusals; high is as standard where empty
-	root             string                                     // with root inside, where that differs from standard
 }
 
 const (
