@@ -264,6 +264,15 @@ func TestFileWatch(t *testing.T) {
 		require.NotContains(t, string(c.Path+c.From), ".weft-")
 	}
 
+	// Its end among what was lost: the watches can't be set again, and that is told like any end.
+	sh("mkdir /tmp/w")
+	w = watch(t, ctx, f, "/tmp/w")
+	w.hold.Lock()
+	sh("mkdir /tmp/w/flood; cd /tmp/w/flood; seq -f '" + strings.Repeat("y", 150) + "%.0f' 1 30000 | xargs touch; rm -r /tmp/w")
+	w.hold.Unlock()
+	require.NoError(t, <-w.end)
+	require.Equal(t, 1, w.count(wire.ChangeGone))
+
 	// They are few, and whoever leaves makes room.
 	sh("mkdir /tmp/many")
 	var all []*watcher

@@ -1,6 +1,9 @@
 package weftinit
 
 import (
+	"fmt"
+	"os"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/hashicorp/yamux"
@@ -21,6 +24,17 @@ type call struct {
 // reply answers; what follows on the stream depends on the operation.
 func (c *call) reply(r wire.Reply) error {
 	return wire.WriteMessage(c.stream, wire.TypeReply, r)
+}
+
+// safely dispatches. A defect in one operation ends that operation: process 1's end would take the sandbox along.
+func (c *call) safely() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			fmt.Fprintf(os.Stderr, "weft-init: defect in operation %.40q: %v\n%s", string(c.req.Op), p, debug.Stack())
+			err = fault.New(fault.Internal, "the sandbox's supervisor has a defect in this operation; its log has more")
+		}
+	}()
+	return c.dispatch()
 }
 
 func (c *call) dispatch() error {

@@ -53,7 +53,7 @@ type watching struct {
 	left   <-chan struct{}
 }
 
-// begin sets all watches of the request.
+// begin sets all watches of the request, anew where there are some. It changes nothing if it fails.
 func (t *watching) begin() error {
 	var from *walker
 	var w *watched
@@ -78,11 +78,14 @@ func (t *watching) begin() error {
 	if err == nil && from != nil {
 		err = t.grow(w, from, top, false)
 	}
-	if err != nil && w != nil {
-		_ = w.f.Close()
+	if err != nil {
+		if w != nil {
+			_ = w.f.Close()
+		}
+		return err
 	}
 	t.w = w
-	return err
+	return nil
 }
 
 func (t *watching) grow(w *watched, from *walker, p *place, tell bool) error {
@@ -121,7 +124,10 @@ func (t *watching) run() error {
 		if lost {
 			// New directories may have been among what was lost.
 			_ = t.w.f.Close()
-			if err := t.begin(); err != nil {
+			switch err := t.begin(); {
+			case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR): // and so may have been its end
+				return t.c.told(wire.Tree{Events: []wire.Change{{Kind: wire.ChangeGone}}})
+			case err != nil:
 				return err
 			}
 		}

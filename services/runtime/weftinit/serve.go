@@ -112,7 +112,7 @@ func (s *supervisor) handle(session *yamux.Session, stream *yamux.Stream) {
 	}
 	_ = stream.SetReadDeadline(time.Time{})
 	c := call{s: s, session: session, stream: stream, frames: frames, req: &req}
-	if err := c.dispatch(); err != nil {
+	if err := c.safely(); err != nil {
 		_ = wire.WriteMessage(stream, wire.TypeError, wire.ErrorOf(err))
 	}
 }
