@@ -83,11 +83,11 @@ func TestCommandLine(t *testing.T) {
 		_, err = w.as("alice").Conn().PublishMsg(ctx(t, 10*time.Second), &nats.Msg{Subject: subject, Data: []byte("\xff{")})
 		require.NoError(t, err)
 		var ls []workspace.DeadLetter
-		require.Eventually(t, func() bool { ls = deadLetters(t, w); return len(ls) == 1 }, 20*time.Second, 50*time.Millisecond)
+		require.Eventually(t, func() bool { ls = deadLetters(t, w); return len(ls) == 1 }, time.Minute, 50*time.Millisecond)
 		require.Equal(t, subject, ls[0].Subject)
 		require.NotEmpty(t, ls[0].Reason)
 		w.must("dlq", "redrive", fmt.Sprint(ls[0].Sequence))
-		require.Eventually(t, func() bool { now := deadLetters(t, w); return len(now) == 1 && now[0].Sequence > ls[0].Sequence }, 20*time.Second, 50*time.Millisecond, "it is as bad as before")
+		require.Eventually(t, func() bool { now := deadLetters(t, w); return len(now) == 1 && now[0].Sequence > ls[0].Sequence }, time.Minute, 50*time.Millisecond, "it is as bad as before")
 	})
 	t.Run("memory, messages, nodes, health", func(t *testing.T) {
 		w.must("memory", "add", "--key", "sky", "--text", "the sky is blue")

@@ -312,7 +312,7 @@ func started(t *testing.T, c *client.Client, agent string, subs ...workspace.Sub
 		ids = append(ids, sub.Task)
 	}
 	return ids, func() {
-		require.Eventually(t, func() bool { n, _ := count(); return n > before }, 20*time.Second, 50*time.Millisecond, "no task of %s was started", agent)
+		require.Eventually(t, func() bool { n, _ := count(); return n > before }, time.Minute, 50*time.Millisecond, "no task of %s was started", agent)
 		n, task := count()
 		require.Equal(t, before+1, n)
 		require.Equal(t, workspace.Complete, ended(t, c, task.ID).State)
@@ -339,7 +339,7 @@ func deleting(t *testing.T, w *world, c *client.Client, name string) ([]string, 
 				}
 			}
 			return err == nil
-		}, 20*time.Second, 50*time.Millisecond, "the workspace is still there")
+		}, time.Minute, 50*time.Millisecond, "the workspace is still there")
 		files, err := filepath.Glob(filepath.Join(w.dir, "files", "*", "default", name))
 		require.NoError(t, err)
 		require.Empty(t, files)

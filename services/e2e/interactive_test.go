@@ -65,7 +65,7 @@ func TestInteractive(t *testing.T) {
 		require.NoError(t, ses.Close())
 		require.Eventually(t, func() bool {
 			return !strings.Contains(execute(t, c, s.ID, "", "/bin/sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '").out, "sleep 611")
-		}, 20*time.Second, 100*time.Millisecond)
+		}, time.Minute, 100*time.Millisecond)
 	})
 	t.Run("files", func(t *testing.T) {
 		blob := make([]byte, 3<<20)
@@ -183,7 +183,7 @@ func testShell(t *testing.T, w *world, id string) {
 	}()
 	sees := func(what string) {
 		t.Helper()
-		require.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return strings.Contains(seen.String(), what) }, 20*time.Second, 20*time.Millisecond, "%q", what)
+		require.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return strings.Contains(seen.String(), what) }, time.Minute, 20*time.Millisecond, "%q", what)
 	}
 	for _, step := range []struct{ types, sees string }{
 		{"echo $((6*7)) is it\n", "42 is it"},
@@ -202,7 +202,7 @@ func testShell(t *testing.T, w *world, id string) {
 		mu.Lock()
 		defer mu.Unlock()
 		return strings.Contains(seen.String(), "40 99")
-	}, 10*time.Second, 200*time.Millisecond)
+	}, time.Minute, 200*time.Millisecond)
 	_, err = tty.WriteString("exit 5\n")
 	require.NoError(t, err)
 	<-done
@@ -252,7 +252,7 @@ func testSandboxEnds(t *testing.T, c *client.Client, id string) {
 		require.Eventually(t, func() bool {
 			now, err := c.Sandbox(within, s.id)
 			return err == nil && now.State == workspace.SandboxStopped && now.Exit != nil && now.Exit.Reason == s.reason
-		}, 20*time.Second, 100*time.Millisecond, "%s: %+v", s.reason, s.id)
+		}, time.Minute, 100*time.Millisecond, "%s: %+v", s.reason, s.id)
 	}
 	ses, err := c.Exec(within, id, runtime.ExecRequest{Argv: []string{"sleep", "600"}})
 	require.NoError(t, err)

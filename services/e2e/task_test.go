@@ -157,7 +157,7 @@ func TestRefusals(t *testing.T) {
 		require.Eventually(t, func() bool {
 			got = deadLetters(t, w)
 			return len(got) > 0
-		}, 20*time.Second, 50*time.Millisecond)
+		}, time.Minute, 50*time.Millisecond)
 		require.Len(t, got, 1)
 		require.Equal(t, `{"template":`, string(got[0].Body))
 		require.Contains(t, got[0].Reason, "not a JSON object")

@@ -200,7 +200,7 @@ func (f *fixture) nothingLeft() {
 			}
 		}
 		return true
-	}, 5*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 }
 
 var preparePoints = []string{

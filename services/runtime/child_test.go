@@ -207,7 +207,7 @@ func requireJournalEmpty(t *testing.T) {
 	require.Eventually(t, func() bool {
 		entries, err := os.ReadDir(filepath.Join(machine.DataDir, "attempts"))
 		return err == nil && len(entries) == 0
-	}, 20*time.Second, 10*time.Millisecond, "the journal is not empty")
+	}, time.Minute, 10*time.Millisecond, "the journal is not empty")
 }
 
 // Killed again and again at any time while many attempts run: each ends once.
@@ -237,7 +237,7 @@ func TestKilledAtRandomTimes(t *testing.T) {
 
 func (w *world) requireOutput(t *testing.T, id string) {
 	t.Helper()
-	require.Eventually(t, func() bool { w.stored(id); _, eof := w.read(id, "stdout"); return eof }, 10*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { w.stored(id); _, eof := w.read(id, "stdout"); return eof }, time.Minute, 50*time.Millisecond)
 	out, _ := w.read(id, "stdout")
 	require.Equal(t, counted(), out)
 }
@@ -249,7 +249,7 @@ func TestANodeThatSlept(t *testing.T) {
 	p.run("")
 	id := newTask()
 	w.queued(id, "default", script("while :; do echo tick; sleep 0.05; done"))
-	require.Eventually(t, func() bool { w.stored(id); out, _ := w.read(id, "stdout"); return out != "" }, 20*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { w.stored(id); out, _ := w.read(id, "stdout"); return out != "" }, time.Minute, 50*time.Millisecond)
 	p.signal(syscall.SIGSTOP)
 	box := w.tasks[id].sandbox
 	w.with(func() { w.tasks[id].attempt = 2 }) // the reconciler's work
@@ -268,7 +268,7 @@ func TestTheSandboxIsGoneAfterARestart(t *testing.T) {
 	p.run("")
 	id := newTask()
 	w.queued(id, "default", script("echo ready; sleep 1000"))
-	require.Eventually(t, func() bool { w.stored(id); out, _ := w.read(id, "stdout"); return out != "" }, 20*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { w.stored(id); out, _ := w.read(id, "stdout"); return out != "" }, time.Minute, 50*time.Millisecond)
 	p.signal(syscall.SIGKILL)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

@@ -153,7 +153,7 @@ func TestAnInteractiveSandbox(t *testing.T) {
 		require.Eventually(t, func() bool {
 			_, out, _ := execute(t, alice, b, shell("pgrep -f 'sleep 432[1]' | wc -l"), "")
 			return strings.TrimSpace(out) == "0"
-		}, 10*time.Second, 20*time.Millisecond)
+		}, time.Minute, 20*time.Millisecond)
 	})
 
 	t.Run("files", func(t *testing.T) {
@@ -226,7 +226,7 @@ func (w *world) endOf(t testing.TB, id string) runtime.SandboxEnded {
 			}
 		}
 		return end != nil
-	}, 20*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	return *end
 }
 
@@ -260,7 +260,7 @@ func TestInteractiveSandboxesEndByThemselves(t *testing.T) {
 
 	lost := w.createBox(t)
 	w.with(func() { delete(w.boxes, lost.ID) })
-	require.Eventually(t, func() bool { _, ok := n.s.node.Get(lost.ID); return !ok }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { _, ok := n.s.node.Get(lost.ID); return !ok }, time.Minute, 5*time.Millisecond)
 	w.with(func() { require.Nil(t, w.overlays[lost.ID].merged) })
 
 	broken := workspace.Sandbox{ID: schemas.NewID(), Tenant: "acme", Workspace: "demo", Principal: "alice", Generation: 1, Run: script("")}

@@ -134,7 +134,7 @@ func requireClean(t testing.TB, w *world) {
 	require.EventuallyWithT(t, func(c *collect) {
 		out, _ := exec.Command("pgrep", "-fa", "containerd-shim.*"+machine.RunDir).Output()
 		require.Empty(c, string(out), "a shim is left")
-	}, 10*time.Second, 20*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 }
 
 // script runs as the attempt's command.
@@ -295,7 +295,7 @@ func TestCancel(t *testing.T) {
 	w.submit(polite, script("trap 'echo bye; exit 9' TERM; echo ready; while :; do sleep 0.05; done"), "")
 	w.submit(stubborn, script("trap '' TERM; (trap '' TERM; setsid sleep 1000) & echo ready; while :; do sleep 0.05; done"), "")
 	for _, id := range []string{polite, stubborn} {
-		require.Eventually(t, func() bool { out, _ := w.read(id, "stdout"); return out == "ready\n" }, 10*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { out, _ := w.read(id, "stdout"); return out == "ready\n" }, time.Minute, 5*time.Millisecond)
 	}
 	w.with(func() {
 		for _, id := range []string{polite, stubborn} {
@@ -319,7 +319,7 @@ func TestFreezeAndThaw(t *testing.T) {
 	ours, lost := newTask(), newTask()
 	for _, id := range []string{ours, lost} {
 		w.submit(id, script("while :; do echo tick; sleep 0.02; done"), "")
-		require.Eventually(t, func() bool { out, _ := w.read(id, "stdout"); return len(out) > 10 }, 10*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { out, _ := w.read(id, "stdout"); return len(out) > 10 }, time.Minute, 5*time.Millisecond)
 	}
 	w.with(func() { w.down = true })
 	frozen := func(id string) bool {
@@ -330,13 +330,13 @@ func TestFreezeAndThaw(t *testing.T) {
 		p, err := b.Paused()
 		return err == nil && p
 	}
-	require.Eventually(t, func() bool { return frozen(ours) && frozen(lost) }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return frozen(ours) && frozen(lost) }, time.Minute, 5*time.Millisecond)
 	require.Less(t, time.Until(n.s.holding(workspace.QueueItem{Tenant: "acme", Workspace: "demo", Task: ours, Attempt: 1}).deadline), quick.margin)
 	out, _ := w.read(ours, "stdout")
 	w.with(func() { w.down, w.tasks[lost].attempt = false, 2 })
-	require.Eventually(t, func() bool { more, _ := w.read(ours, "stdout"); return len(more) > len(out) }, 10*time.Second, 5*time.Millisecond, "it goes on")
+	require.Eventually(t, func() bool { more, _ := w.read(ours, "stdout"); return len(more) > len(out) }, time.Minute, 5*time.Millisecond, "it goes on")
 	box := w.tasks[lost].sandbox
-	require.Eventually(t, func() bool { _, ok := n.s.node.Get(box); return !ok }, 10*time.Second, 5*time.Millisecond, "the lost one is gone")
+	require.Eventually(t, func() bool { _, ok := n.s.node.Get(box); return !ok }, time.Minute, 5*time.Millisecond, "the lost one is gone")
 	w.with(func() {
 		require.Nil(t, w.tasks[lost].finished)
 		require.Nil(t, w.overlays[box].merged)
@@ -352,7 +352,7 @@ func TestTheSandboxDies(t *testing.T) {
 	w, n := start(t)
 	id := newTask()
 	w.submit(id, script("echo ready; sleep 1000"), "")
-	require.Eventually(t, func() bool { out, _ := w.read(id, "stdout"); return out == "ready\n" }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { out, _ := w.read(id, "stdout"); return out == "ready\n" }, time.Minute, 5*time.Millisecond)
 	b, ok := n.s.node.Get(w.tasks[id].sandbox)
 	require.True(t, ok)
 	require.NoError(t, b.Stop(t.Context()))

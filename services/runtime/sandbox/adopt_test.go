@@ -100,7 +100,7 @@ func TestContainerdKilled(t *testing.T) {
 	require.Eventually(t, func() bool {
 		now, err := proc.Read(machine.RunDir + "/containerd.pid")
 		return err == nil && now != before && now.Alive()
-	}, 20*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	require.NoError(t, n.engine.Ready(within(t, 20*time.Second)))
 	other := create(t, n)
 	_, out = sh(t, other, "echo new")
@@ -125,7 +125,7 @@ func TestContainerdKilledWhileCreating(t *testing.T) {
 			_, out := sh(t, s, "echo whole")
 			require.Equal(t, "whole\n", out)
 		}
-		require.Eventually(t, func() bool { return n.engine.Ready(within(t, 10*time.Second)) == nil }, 20*time.Second, 20*time.Millisecond)
+		require.Eventually(t, func() bool { return n.engine.Ready(within(t, 10*time.Second)) == nil }, time.Minute, 20*time.Millisecond)
 		if err == nil {
 			require.NoError(t, s.Destroy(within(t, 20*time.Second)))
 		} else if left, held := n.Get(spec.ID); held {

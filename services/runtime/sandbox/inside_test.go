@@ -144,7 +144,7 @@ func TestTwoSandboxesAreApart(t *testing.T) {
 	})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, p.Close()) }()
-	require.Eventually(t, func() bool { _, out := sh(t, a, "cat /tmp/mine"); return out == "mine\n" }, 5*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { _, out := sh(t, a, "cat /tmp/mine"); return out == "mine\n" }, time.Minute, 20*time.Millisecond)
 
 	_, out := sh(t, b, "ls -A /tmp /dev/shm /run/secrets /workspace; cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'http.serve[r]'")
 	require.Equal(t, "/dev/shm:\n\n/run/secrets:\n\n/tmp:\n\n/workspace:\n0\n", out)

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 
 // within is a context for one test's calls.
 func within(t testing.TB, d time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), d)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*d) // a busy machine is no failure
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -133,13 +133,13 @@ func TestFiles(t *testing.T) {
 				}
 			}
 			return true
-		}, 5*time.Second, 10*time.Millisecond, "no temporary file is left")
+		}, time.Minute, 10*time.Millisecond, "no temporary file is left")
 	})
 	t.Run("a large write that is refused at once", func(t *testing.T) {
 		t0 := time.Now()
 		_, err := f.Write(ctx, "/usr/x", 0o644, bytes.NewReader(make([]byte, 8<<20)))
 		require.Equal(t, fault.Denied, code(err))
-		require.Less(t, time.Since(t0), 5*time.Second)
+		require.Less(t, time.Since(t0), 30*time.Second)
 	})
 	t.Run("bad paths", func(t *testing.T) {
 		for _, path := range []string{"", "relative", "/a\x00b", "/" + strings.Repeat("x", 5000), "/" + strings.Repeat("x", 300)} {

@@ -67,7 +67,7 @@ func TestForward(t *testing.T) {
 		spec.Stdin = true
 		p, err := b.Start(ctx, spec)
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { return p.WriteStdin(ctx, []byte("x")) != nil }, 10*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return p.WriteStdin(ctx, []byte("x")) != nil }, time.Minute, 10*time.Millisecond)
 		require.NoError(t, p.Close())
 	})
 	t.Run("the handler's context ends with the channel", func(t *testing.T) {

@@ -155,7 +155,7 @@ func TestOutputModes(t *testing.T) {
 			same := n == last && n > 0
 			last = n
 			return same
-		}, 10*time.Second, 200*time.Millisecond)
+		}, time.Minute, 200*time.Millisecond)
 		return last
 	}
 

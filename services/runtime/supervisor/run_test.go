@@ -83,7 +83,7 @@ func TestRun(t *testing.T) {
 		require.Eventually(t, func() bool {
 			l, err := b.List(within(t, time.Second))
 			return err == nil && len(l) == 0
-		}, 5*time.Second, 10*time.Millisecond)
+		}, time.Minute, 10*time.Millisecond)
 	})
 }
 
