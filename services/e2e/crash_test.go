@@ -68,6 +68,8 @@ var points = []struct {
 	{"manager.delete-after-mark", deleting},
 	{"manager.delete-after-purge", deleting},
 	{"filesystem.delete.after-records", deleting},
+	{"sandbox.bind.after-record", claiming},
+	{"runtime.after-bind", claiming},
 }
 
 // elsewhere are the points that a mesh on embedded defaults never passes, and which test kills there instead.
@@ -125,10 +127,10 @@ func killedAt(t *testing.T, w *world, c *client.Client, name string, do scenario
 	w.start(failpoint.Env + "=" + name)
 	since := len(w.logs())
 	ids, check := do(t, w, c, label(name))
-	w.exited(20 * time.Second)
+	w.exited(time.Minute)
 	w.start()
 	for _, id := range ids {
-		_, err := c.Follow(ctx(t, 40*time.Second), id, client.Following{Submitted: true})
+		_, err := c.Follow(ctx(t, 2*time.Minute), id, client.Following{Submitted: true})
 		if err != nil {
 			t.Fatalf("%v\n%s", err, tail(w.logs()[since:]))
 		}
@@ -227,6 +229,16 @@ func work(t *testing.T, w *world, c *client.Client, name string) ([]string, func
 		require.NoError(t, err)
 		require.Equal(t, sub.Task, again.Task, "the same key is the same task")
 		worked(t, c, sub.Task, name)
+	}
+}
+
+// claiming is work in a warm sandbox. The pool goes when it is done.
+func claiming(t *testing.T, w *world, c *client.Client, name string) ([]string, func()) {
+	w.must("pool", "set", "base", "--min", "1", "--max", "1", "--shared", "--wait")
+	ids, check := work(t, w, c, name)
+	return ids, func() {
+		check()
+		w.must("pool", "delete", "base", "--shared")
 	}
 }
 
@@ -388,7 +400,7 @@ func gone(t testing.TB, w *world, c *client.Client, ids []string) {
 		}
 		return len(left) == 0
 	}
-	for limit := time.Now().Add(15 * time.Second); !ok() && time.Now().Before(limit); {
+	for limit := time.Now().Add(time.Minute); !ok() && time.Now().Before(limit); {
 		time.Sleep(50 * time.Millisecond)
 	}
 	sort.Strings(left)
