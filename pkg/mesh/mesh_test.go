@@ -129,6 +129,9 @@ func TestNodeReachesWhatItMay(t *testing.T) {
 	r, err = mesh.Request[ping](ctx, user, s, ping{})
 	require.NoError(t, err)
 	require.Equal(t, "alice", r.Text)
+	s, _ = schemas.Sbx("acme", "demo", id, "alice", "nothing")
+	_, err = mesh.Request[ping](ctx, user, s, ping{})
+	require.Equal(t, fault.NotFound, fault.CodeOf(err), "%v", err)
 
 	// The manager asks the node.
 	ns, err := node.ServeNode("n1", mesh.Op("drain", time.Second, func(_ context.Context, by mesh.Caller, r ping) (ping, error) {

@@ -26,12 +26,17 @@ var (
 
 // build makes an overlay whose layers are there.
 func (t *Trees) build(ctx context.Context, l *layers, o *Overlay) error {
-	if err := t.begin(*o); err != nil {
+	spare := ""
+	if !o.ReadOnly && o.From == "" && o.IDBase == 0 {
+		defer t.refill(o.DiskBytes)
+		spare = t.spares.take(o.DiskBytes)
+	}
+	if err := t.begin(*o, spare); err != nil {
 		return err
 	}
 	failpoint.Hit(afterRecord)
-	if !o.ReadOnly {
-		if err := t.volume(ctx, *o); err != nil {
+	if !o.ReadOnly && spare == "" {
+		if err := t.volume(ctx, t.dir(o.Sandbox), *o); err != nil {
 			return err
 		}
 	}
@@ -45,22 +50,26 @@ func (t *Trees) build(ctx context.Context, l *layers, o *Overlay) error {
 	return nil
 }
 
-// begin makes the overlay's directory with overlay.json in it, at once: a directory without the file is one that is being removed.
-func (t *Trees) begin(o Overlay) error {
-	tmp := t.dir(o.Sandbox) + unfinished
-	if err := os.RemoveAll(tmp); err != nil { // nothing is ever mounted below it
-		return err
-	}
-	need := []string{""}
-	if !o.ReadOnly {
-		need = append(need, "disk")
-	}
-	if o.IDBase > 0 {
-		need = append(need, "files", "lower", "upper")
-	}
-	for _, d := range need {
-		if err := os.Mkdir(filepath.Join(tmp, d), 0o711); err != nil {
+// begin makes the overlay's directory with overlay.json in it, at once: a directory without the file is one that is being removed. A
+// spare directory that is given becomes it, with its disk.
+func (t *Trees) begin(o Overlay, spare string) error {
+	tmp := spare
+	if spare == "" {
+		tmp = t.dir(o.Sandbox) + unfinished
+		if err := os.RemoveAll(tmp); err != nil { // nothing is ever mounted below it
 			return err
+		}
+		need := []string{""}
+		if !o.ReadOnly {
+			need = append(need, "disk")
+		}
+		if o.IDBase > 0 {
+			need = append(need, "files", "lower", "upper")
+		}
+		for _, d := range need {
+			if err := os.Mkdir(filepath.Join(tmp, d), 0o711); err != nil {
+				return err
+			}
 		}
 	}
 	b, err := json.Marshal(o)
@@ -74,8 +83,7 @@ func (t *Trees) begin(o Overlay) error {
 }
 
 // volume makes the writable part: upper holds what the sandbox changes, work is overlayfs's own.
-func (t *Trees) volume(ctx context.Context, o Overlay) error {
-	dir := t.dir(o.Sandbox)
+func (t *Trees) volume(ctx context.Context, dir string, o Overlay) error {
 	image := filepath.Join(dir, "disk.img")
 	if o.From != "" {
 		return t.copyVolume(o, image)

@@ -52,6 +52,7 @@ type Trees struct {
 	mu       sync.Mutex
 	spaces   map[string]*layers // by tenant/workspace
 	dropping sync.WaitGroup     // of Drop
+	spares   spares
 }
 
 // Open takes data, an absolute path without symlinks, into use. Overlays of an earlier process stay as they are.
@@ -80,6 +81,7 @@ func Open(data string) (*Trees, error) {
 const (
 	unfinished = ".tmp"
 	dropped    = ".gone"
+	waiting    = ".spare" // has a whole disk, and waits for the overlay that it is for
 )
 
 // clean removes what an earlier process had only begun, or only begun to remove.
@@ -90,7 +92,7 @@ func (t *Trees) clean() error {
 		switch filepath.Ext(e.Name()) {
 		case unfinished:
 			err = errors.Join(err, os.RemoveAll(dir))
-		case dropped:
+		case dropped, waiting:
 			err = errors.Join(err, removeDir(dir))
 		}
 	}
@@ -99,6 +101,7 @@ func (t *Trees) clean() error {
 
 // Close waits for what is being removed, and releases what this process holds. Overlays stay mounted.
 func (t *Trees) Close() {
+	t.spares.close()
 	t.dropping.Wait()
 	t.maps.close()
 }

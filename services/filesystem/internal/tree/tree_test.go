@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -509,4 +510,57 @@ func TestDroppedOverlaysAreGoneAtOnceAndRemovedInTheEnd(t *testing.T) {
 	points, err := mounts.Below(filepath.Join(f.data, "overlays"))
 	require.NoError(t, err)
 	require.Empty(t, points)
+}
+
+func TestOverlaysTakeSpareDisks(t *testing.T) {
+	f := setup(t)
+	root := f.plant(sample)
+	prepare := func(bytes int64) (Overlay, string) {
+		o, err := f.trees.Prepare(context.Background(), f.space, Overlay{Sandbox: schemas.NewID(), DiskBytes: bytes}, root)
+		require.NoError(t, err)
+		st, err := os.Stat(filepath.Join(f.trees.dir(o.Sandbox), "disk.img"))
+		require.NoError(t, err)
+		_, upper, _ := f.trees.Parts(o)
+		require.DirExists(t, upper)
+		left, err := os.ReadDir(upper)
+		require.NoError(t, err)
+		require.Empty(t, left, "nobody has used it")
+		return o, fmt.Sprint(st.Sys().(*syscall.Stat_t).Ino)
+	}
+	waiting := func(n int) (inodes []string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			inodes = nil
+			all, _ := filepath.Glob(filepath.Join(f.data, "overlays", "*.spare", "disk.img"))
+			for _, p := range all {
+				if st, err := os.Stat(p); err == nil {
+					inodes = append(inodes, fmt.Sprint(st.Sys().(*syscall.Stat_t).Ino))
+				}
+			}
+			f.trees.spares.mu.Lock()
+			defer f.trees.spares.mu.Unlock()
+			return len(inodes) == n && len(f.trees.spares.dirs) == n && !f.trees.spares.filling
+		}, time.Minute, 10*time.Millisecond)
+		return inodes
+	}
+	first, _ := prepare(8 << 20)
+	spares := waiting(keptSpares)
+	second, disk := prepare(8 << 20)
+	require.Contains(t, spares, disk)
+	waiting(keptSpares)
+	other, disk := prepare(16 << 20)
+	require.NotContains(t, spares, disk, "of another size")
+	for _, o := range []Overlay{first, second, other} {
+		require.NoError(t, f.trees.Remove(o.Sandbox))
+	}
+	waiting(keptSpares)
+
+	// A process that was killed leaves its spares; the next one removes them.
+	next, err := Open(f.data)
+	require.NoError(t, err)
+	defer next.Close()
+	left, err := os.ReadDir(filepath.Join(f.data, "overlays"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+	f.trees.spares.dirs = nil // they were that process's
 }

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	taskapi "github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/core/snapshots"
@@ -193,18 +194,42 @@ func (e *Engine) deleteTask(ctx context.Context, cont client.Container) error {
 	if err := task.Kill(ctx, syscall.SIGKILL); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsFailedPrecondition(err) && running(task) {
 		return fmt.Errorf("kill task %s: %w", cont.ID(), err)
 	}
-	select {
-	case <-exited:
-	case <-ctx.Done():
+	if !ended(ctx, exited, func() bool { return running(task) }) {
 		return fmt.Errorf("task %s does not end: %w", cont.ID(), ctx.Err())
 	}
-	if _, err := task.Delete(ctx); err != nil && !errdefs.IsNotFound(err) {
+	_, err = task.Delete(ctx)
+	if errdefs.IsFailedPrecondition(err) { // so says the client, which knows of no end
+		_, err = e.client.TaskService().Delete(ctx, &taskapi.DeleteTaskRequest{ContainerID: cont.ID()})
+	}
+	if err != nil && !errdefs.IsNotFound(err) {
 		if _, terr := cont.Task(ctx, nil); errdefs.IsNotFound(terr) {
 			return nil // it is gone; it was its shim that did not end in order, which is removed as one that serves nothing
 		}
 		return fmt.Errorf("remove task %s: %w", cont.ID(), err)
 	}
 	return nil
+}
+
+// toldLate is how long after a process's end its runtime may take to say so.
+const toldLate = 2 * time.Second
+
+// ended waits until a task is over, and reports whether it is. A runtime that was killed while it made the task, or with
+// it, never tells: then the process that is gone does.
+func ended[T any](ctx context.Context, exited <-chan T, alive func() bool) bool {
+	look := time.NewTicker(toldLate)
+	defer look.Stop()
+	for gone := false; ; gone = !alive() {
+		if gone {
+			return true
+		}
+		select {
+		case <-exited:
+			return true
+		case <-look.C:
+		case <-ctx.Done():
+			return false
+		}
+	}
 }
 
 // running says whether a task's process is there.
