@@ -5,6 +5,10 @@ package filesystem
 
 import "time"
 
+// OwnerID is the owner, user and group, on disk of all that workspaces hold: user 1000 of the range that systemd sets aside
+// for files of containers at rest (0x7FFE0000), which no account of a machine has. A node shows it as its sandbox's payload.
+const OwnerID = 0x7FFE0000 + 1000
+
 // Operations for principals, on the req plane. Put and Get carry their bytes on a byte stream
 // (pkg/mesh/stream): the request opens it.
 const (

@@ -23,10 +23,11 @@ type body struct {
 	group   cgroup.Group
 	channel *supervisor.Sandbox
 
-	init  proc.Process  // process 1
-	gone  chan struct{} // closed when process 1 has ended
-	stop  context.CancelFunc
-	watch sync.WaitGroup
+	init   proc.Process  // process 1
+	gone   chan struct{} // closed when process 1 has ended
+	stop   context.CancelFunc
+	watch  sync.WaitGroup
+	owners owners
 
 	destroy sync.Mutex // one Destroy at a time
 }
@@ -54,4 +55,5 @@ func (b *body) unwatch() {
 		b.stop()
 	}
 	b.watch.Wait()
+	b.owners.close()
 }

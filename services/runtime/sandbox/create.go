@@ -102,6 +102,9 @@ func (n *Node) create(ctx context.Context, s *Sandbox, level Level, runtime stri
 	}
 	n.shims.made(s.shim, s.id)
 	s.follow()
+	if s.blank != nil || s.spec.Files {
+		s.watch.Go(s.foresee)
+	}
 	if s.blank == nil { // a claim can set a bound, but not take one away
 		if err := s.limitIO(); err != nil {
 			return err

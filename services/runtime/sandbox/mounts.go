@@ -3,7 +3,6 @@ package sandbox
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -56,12 +55,9 @@ func mountMemory(dir string) error {
 	return nil
 }
 
-// idMapped gives a detached copy of the mount at path on which the owner uid:gid on disk is the host's
-// user to; every other owner shows as nobody, and nobody can become one.
-//
-// maker, unless it is 0, is one more user of the node's, who makes files in the name of others: on disk they are
-// makerID's until they get their owner.
-func idMapped(path string, uid, gid, to, maker uint32, readOnly bool) (int, error) {
+// idMapped gives a detached copy of the mount at path on which owners are mapped by m; every other owner shows as nobody,
+// and nobody can become one.
+func (o *owners) idMapped(path string, m ownerMap, readOnly bool) (int, error) {
 	tree, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil {
 		return -1, fmt.Errorf("workspace %s: %w", path, err)
@@ -70,10 +66,10 @@ func idMapped(path string, uid, gid, to, maker uint32, readOnly bool) (int, erro
 	if readOnly {
 		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
 	}
-	if uid == to && gid == to {
+	if m.uid == m.to && m.gid == m.to {
 		err = unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr)
 	} else {
-		err = withUserNamespace(uid, gid, to, maker, func(fd int) error {
+		err = o.with(m, func(fd int) error {
 			attr.Attr_set |= unix.MOUNT_ATTR_IDMAP
 			attr.Userns_fd = uint64(fd)
 			return unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr)
@@ -84,29 +80,6 @@ func idMapped(path string, uid, gid, to, maker uint32, readOnly bool) (int, erro
 		return -1, fmt.Errorf("map the owner of %s: %w", path, err)
 	}
 	return tree, nil
-}
-
-// makerID owns on disk what a maker has just made.
-const makerID = 65533
-
-// withUserNamespace runs do with a user namespace that maps uid:gid to the host's user and group to, and makerID to
-// maker, if there is one.
-func withUserNamespace(uid, gid, to, maker uint32, do func(fd int) error) error {
-	ids := func(id uint32) []idMap {
-		m := []idMap{{ContainerID: int(id), HostID: int(to), Size: 1}}
-		if maker != 0 && maker != to && id != makerID {
-			m = append(m, idMap{ContainerID: makerID, HostID: int(maker), Size: 1})
-		}
-		return m
-	}
-	return withNamespaces(unix.CLONE_NEWUSER, ids(uid), ids(gid), func(procDir string) error {
-		fd, err := unix.Open(filepath.Join(procDir, "ns", "user"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd)
-		return do(fd)
-	})
 }
 
 // attach puts a detached mount at target.

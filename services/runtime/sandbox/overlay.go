@@ -17,9 +17,9 @@ import (
 // upper layer plain otherwise: no files without content.
 const overlayOptions = "redirect_dir=on,metacopy=off,index=off,xino=off"
 
-// mountOverlay mounts the layers at target. The lower ones are seen with their owner uid:gid as the
-// host's user to; the upper one belongs to that user. scratch is an empty directory for the time of the call.
-func mountOverlay(target, scratch string, l filesystem.Layers, uid, gid, to uint32, readOnly bool) (err error) {
+// mountOverlay mounts the layers at target. The lower ones are seen with their owners mapped by m; the
+// upper one belongs to the user that it maps to. scratch is an empty directory for the time of the call.
+func (o *owners) mountOverlay(target, scratch string, l filesystem.Layers, m ownerMap, readOnly bool) (err error) {
 	if err := checkLayers(l); err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func mountOverlay(target, scratch string, l filesystem.Layers, uid, gid, to uint
 		if err := os.MkdirAll(at, 0o700); err != nil {
 			return err
 		}
-		tree, err := idMapped(path, uid, gid, to, 0, true)
+		tree, err := o.idMapped(path, m, true)
 		if err != nil {
 			return err
 		}
@@ -46,7 +46,7 @@ func mountOverlay(target, scratch string, l filesystem.Layers, uid, gid, to uint
 	flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV)
 	data := overlayOptions + ",lowerdir=" + strings.Join(lower, ":")
 	if l.Upper != "" && !readOnly {
-		if err := os.Lchown(l.Upper, int(to), int(to)); err != nil {
+		if err := os.Lchown(l.Upper, int(m.to), int(m.to)); err != nil {
 			return err
 		}
 		data += ",upperdir=" + l.Upper + ",workdir=" + l.Work

@@ -87,7 +87,7 @@ func (s *Sandbox) MountWorkspace(p filesystem.Prepared, readOnly bool) error {
 		return err
 	}
 	if p.Layers != nil {
-		if err := mountOverlay(target, s.path("layers"), *p.Layers, p.UID, p.GID, s.HostUID(), readOnly); err != nil {
+		if err := s.owners.mountOverlay(target, s.path("layers"), *p.Layers, ownerMap{uid: p.UID, gid: p.GID, to: s.HostUID()}, readOnly); err != nil {
 			return err
 		}
 		return s.show()
@@ -95,7 +95,7 @@ func (s *Sandbox) MountWorkspace(p filesystem.Prepared, readOnly bool) error {
 	if !filepath.IsAbs(p.Path) {
 		return fault.New(fault.Internal, "the prepared workspace has no absolute path")
 	}
-	tree, err := idMapped(p.Path, p.UID, p.GID, s.HostUID(), s.maker(), readOnly)
+	tree, err := s.owners.idMapped(p.Path, ownerMap{p.UID, p.GID, s.HostUID(), s.maker()}, readOnly)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,8 @@
 // Needs Linux 5.19 (overlay over idmapped layers), loop devices, mkfs.ext4, and root.
 package tree
 
+import "github.com/weftmesh/weft/schemas/filesystem"
+
 const (
 	// OwnerBase is the first of the 65,536 ids that owners on disk come from: container id n is OwnerBase+n. It is the range
 	// that systemd sets aside for files of containers at rest (foreign uids, 0x7FFE0000), so no account of the host has it.
@@ -22,8 +24,8 @@ const (
 	// Payload is the id in the container under which commands run and to which the workspace's files belong.
 	Payload = 1000
 
-	// Owner is uid and gid of the workspace's files on disk.
-	Owner = OwnerBase + Payload
+	// Owner is uid and gid of the workspace's files on disk: OwnerBase + Payload.
+	Owner = filesystem.OwnerID
 
 	// idRange is how many ids a sandbox has.
 	idRange = 65536
