@@ -46,7 +46,7 @@ func idle(ctx context.Context, e *Env, suffix, level string, n int, most float64
 		return nil, err
 	}
 	var lost float64
-	err = w.warm(ctx, level, n, func(ready func(int) error) error {
+	err = w.warm(ctx, level, n, 0, func(ready func(int) error) error {
 		if err := ready(n); err != nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func refill(ctx context.Context, e *Env, name, level string, n int) ([]Result, e
 	at = busy()
 	start := time.Now()
 	var each float64
-	err = w.warm(ctx, level, n, func(ready func(int) error) error {
+	err = w.warm(ctx, level, n, 0, func(ready func(int) error) error {
 		err := ready(n)
 		each = (busy() - at - idle*time.Since(start).Seconds()) / float64(n)
 		return err

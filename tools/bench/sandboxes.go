@@ -39,8 +39,9 @@ func (w *world) operator(ctx context.Context) (*client.Operator, error) {
 	return client.DialOperator(ctx, client.Context{DataDir: w.dir})
 }
 
-// warm keeps n sandboxes of the template base ready, for every tenant, and takes them away afterwards.
-func (w *world) warm(ctx context.Context, level string, n int, do func(ready func(int) error) error) error {
+// warm keeps n sandboxes of the template base ready, for every tenant, and takes them away afterwards. ready waits until so
+// many are; between two calls of it there are each claims.
+func (w *world) warm(ctx context.Context, level string, n, each int, do func(ready func(int) error) error) error {
 	o, err := w.operator(ctx)
 	if err != nil {
 		return err
@@ -56,13 +57,19 @@ func (w *world) warm(ctx context.Context, level string, n int, do func(ready fun
 		}
 		return st.Nodes[0], nil
 	}
+	var asked, calls uint64 // at the first call, and since
 	ready := func(want int) error {
 		for {
 			st, err := state()
 			if err != nil {
 				return err
 			}
-			if st.Ready >= want && st.Making == 0 {
+			// What the manager knows is as old as the last heartbeat: it must know of the claims since.
+			if runs := st.Claims + st.Misses; st.Ready >= want && st.Making == 0 && (calls == 0 || runs >= asked+calls*uint64(each)) {
+				if calls == 0 {
+					asked = runs
+				}
+				calls++
 				return nil
 			}
 			if err := pause(ctx, 100*time.Millisecond); err != nil {
@@ -126,7 +133,7 @@ func claims(ctx context.Context, e *Env, level string, n int) ([]float64, error)
 		return nil, err
 	}
 	var out []float64
-	err = w.warm(ctx, level, 4, func(ready func(int) error) error {
+	err = w.warm(ctx, level, 4, 1, func(ready func(int) error) error {
 		for i := range n + warmups {
 			if err := ready(4); err != nil {
 				return err
@@ -159,7 +166,7 @@ func claimBurst(ctx context.Context, e *Env) ([]Result, error) {
 	}
 	defer wide.client.Close()
 	var all []float64
-	err = w.warm(ctx, workspace.LevelStandard, burst, func(ready func(int) error) error {
+	err = w.warm(ctx, workspace.LevelStandard, burst, burst, func(ready func(int) error) error {
 		for range rounds(3) {
 			if err := ready(burst); err != nil {
 				return err
