@@ -17,6 +17,7 @@ const (
 	defaultAge   = time.Hour // of a member, at most
 	busyLoad     = 3.0       // of each core; above, the machine has more to do than it can
 	refillAtOnce = 2
+	claimPause   = 150 * time.Millisecond // after a claim, twice as long at most: what was claimed has its first command to run
 
 	destroyAtOnce = 4 // a pool of a thousand that nobody wants any more must not hold up those who run
 )
@@ -150,14 +151,18 @@ type machineState struct {
 	cold      int           // runs that make a sandbox of their own now
 	making    int           // members being made
 	sinceLast time.Duration // since the last one was begun
+	claimed   bool          // a member was just handed over; see claimPause
 	pause     time.Duration // between two while the machine is busy; twice as long cold starts may keep pools from being filled
 }
 
 // mayBegin is how many members may be begun now: at most two are in the making; one after the other with pauses
-// while the machine is busy. Runs that start cold go first, but not for ever.
+// while the machine is busy. What was just claimed runs its first command first, and runs that start cold go first, but not
+// for ever.
 func (m machineState) mayBegin() int {
 	switch {
 	case m.closed:
+		return 0
+	case m.claimed:
 		return 0
 	case m.cold > 0:
 		if m.making > 0 || m.sinceLast < 2*m.pause {

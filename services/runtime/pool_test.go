@@ -108,6 +108,7 @@ func TestHowManyMembersMayBeBegun(t *testing.T) {
 		{"busy: one by one", machineState{busy: true, sinceLast: long}, 1},
 		{"busy, and one is being made", machineState{busy: true, making: 1, sinceLast: long}, 0},
 		{"busy: with a pause", machineState{busy: true, sinceLast: 10 * time.Millisecond}, 0},
+		{"a member was just handed over", machineState{claimed: true, sinceLast: long}, 0},
 		{"a run starts cold", machineState{cold: 1, sinceLast: 10 * time.Millisecond}, 0},
 		{"runs start cold, and just one was begun", machineState{cold: 1, sinceLast: 1500 * time.Millisecond}, 0},
 		{"runs start cold all the time", machineState{cold: 5, sinceLast: long}, 1},

@@ -28,6 +28,8 @@ type poolkeeper struct {
 	ending  int // members being destroyed
 	cold    int
 	last    time.Time // when the last member was begun
+
+	firstClaim, lastClaim time.Time // since then; zero: none
 }
 
 func newPoolkeeper(s *Service) *poolkeeper {
@@ -167,7 +169,8 @@ func (k *poolkeeper) look(ctx context.Context) {
 		k.ending++
 		k.s.work.Go(func() { k.destroy(ctx, m) })
 	}
-	state := machineState{closed: closed, busy: busy, cold: k.cold, making: k.making, sinceLast: now.Sub(k.last), pause: 20 * k.s.cfg.timing.backoff}
+	state := machineState{closed: closed, busy: busy, cold: k.cold, making: k.making, sinceLast: now.Sub(k.last), pause: 20 * k.s.cfg.timing.backoff,
+		claimed: now.Sub(k.lastClaim) < claimPause && now.Sub(k.firstClaim) < 2*claimPause}
 	for range state.mayBegin() {
 		p := neediest(k.sorted(), now)
 		if p == nil || ctx.Err() != nil {
@@ -175,7 +178,7 @@ func (k *poolkeeper) look(ctx context.Context) {
 		}
 		p.making++
 		k.making++
-		k.last = now
+		k.last, k.firstClaim = now, time.Time{}
 		mold := p.mold
 		k.s.work.Go(func() { k.make(ctx, mold) })
 	}

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/weftmesh/weft/pkg/app/failpoint"
 	"github.com/weftmesh/weft/services/runtime/sandbox"
@@ -39,11 +40,16 @@ func (k *poolkeeper) taken(p *pool, m *member, err error) {
 	k.mu.Lock()
 	if err == nil {
 		p.claims++
+		k.lastClaim = k.s.cfg.Clock()
+		if k.firstClaim.IsZero() {
+			k.firstClaim = k.lastClaim
+		}
+		time.AfterFunc(claimPause, k.wake)
 	} else {
 		k.doomed = append(k.doomed, m)
+		defer k.wake()
 	}
 	k.mu.Unlock()
-	k.wake()
 }
 
 // take takes a member out that fits: of the run's own pools first, then of those that are for everybody.
