@@ -129,10 +129,16 @@ func (s *Session) finish(value any, err error) {
 	r, end := newResult(value, err)
 	for name, c := range s.channels {
 		c.in.drain()
-		if c != out {
-			s.closeWrite(c, end)
-			r.Ends[name] = ending{At: c.out.written, End: c.out.end}
+		if c == out {
+			continue
 		}
+		if c.out.end == "" {
+			c.out.end = end
+			c.out.told = c.out.next == c.out.written // by the result
+			s.pump(c)
+			c.cond.Broadcast()
+		}
+		r.Ends[name] = ending{At: c.out.written, End: c.out.end}
 	}
 	b, err := json.Marshal(r)
 	if err != nil {

@@ -26,7 +26,8 @@
 //
 //	open    client: the operation's request as JSON, header Weft-Stream-Id
 //	opened  server: {"subject": …, "window": …}
-//	data    1 byte to 64 KiB of a channel; headers Weft-Stream (its name) and Weft-Offset (of the first byte)
+//	data    1 byte to 64 KiB of a channel; headers Weft-Stream (its name), Weft-Offset (of the first byte), and
+//	        Weft-End (eof or error) where nothing follows
 //	status  what the sender has sent and received of each channel, see status; also credit, end and keepalive
 //	reset   {"code": …, "message": …}: the stream is over, now
 //

@@ -15,6 +15,7 @@ import (
 const (
 	HeaderFrame = "Weft-Frame"     // the kind of a frame
 	HeaderID    = "Weft-Stream-Id" // of an open frame: 20 characters of base32hex, made by the client
+	HeaderEnd   = "Weft-End"       // of a data frame that is its channel's last: eof or error
 )
 
 // Kinds of frame.
@@ -39,6 +40,7 @@ type frame struct {
 	kind    string
 	channel string // data
 	offset  int64  // data
+	end     string // data: how the channel ends after it, if it does
 	body    []byte // data, open
 	status  status
 	reset   reset
@@ -93,7 +95,10 @@ func decode(h nats.Header, body []byte) (frame, error) {
 		if err != nil {
 			return frame{}, err
 		}
-		f.offset = n
+		f.offset, f.end = n, h.Get(HeaderEnd)
+		if err := checkEnd(f.end); err != nil {
+			return frame{}, err
+		}
 		if len(body) == 0 || len(body) > MaxFrame {
 			return frame{}, fmt.Errorf("data frame of %d bytes must have 1 to %d", len(body), MaxFrame)
 		}
@@ -126,9 +131,16 @@ func (s status) check() error {
 		if p.Sent < 0 || p.Received < 0 || p.Limit < p.Received {
 			return fmt.Errorf("status of channel %q: sent %d, received %d, limit %d contradict one another", name, p.Sent, p.Received, p.Limit)
 		}
-		if p.End != "" && p.End != endEOF && p.End != endError {
-			return fmt.Errorf("status of channel %q: unknown end %.32q", name, p.End)
+		if err := checkEnd(p.End); err != nil {
+			return fmt.Errorf("status of channel %q: %w", name, err)
 		}
+	}
+	return nil
+}
+
+func checkEnd(end string) error {
+	if end != "" && end != endEOF && end != endError {
+		return fmt.Errorf("unknown end %.32q", end)
 	}
 	return nil
 }
@@ -153,7 +165,7 @@ func parseOffset(s string) (int64, error) {
 	return n, nil
 }
 
-// dataHeader makes the headers of a channel's data frames; setOffset changes them for the next one.
+// dataHeader makes the headers of a channel's data frames; setOffset and setEnd change them for the next one.
 // They are encoded before Publish returns, so one map per channel is enough.
 func dataHeader(channel string) nats.Header {
 	return nats.Header{HeaderFrame: {frameData}, schemas.HeaderStream: {channel}, schemas.HeaderOffset: {"0"}}
@@ -161,6 +173,14 @@ func dataHeader(channel string) nats.Header {
 
 func setOffset(h nats.Header, offset int64) {
 	h[schemas.HeaderOffset][0] = strconv.FormatInt(offset, 10)
+}
+
+func setEnd(h nats.Header, end string) {
+	if end == "" {
+		delete(h, HeaderEnd)
+		return
+	}
+	h[HeaderEnd] = []string{end}
 }
 
 func message(kind string, body any) *nats.Msg {

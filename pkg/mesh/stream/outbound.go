@@ -45,6 +45,15 @@ func (o *outbound) take() (offset int64, data []byte) {
 // endDue reports whether the end has to be told: every byte has been sent, and nobody was told yet.
 func (o *outbound) endDue() bool { return o.end != "" && !o.told && o.next == o.written }
 
+// endNow gives the end, if the bytes just taken were the last before it: then it is told with them.
+func (o *outbound) endNow() string {
+	if !o.endDue() {
+		return ""
+	}
+	o.told = true
+	return o.end
+}
+
 // waiting reports whether something is owed by the other side: an acknowledgement, or credit.
 func (o *outbound) waiting() bool {
 	return o.acked < o.written || (o.end != "" && !o.ended)

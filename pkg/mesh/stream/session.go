@@ -175,6 +175,9 @@ func (s *Session) applyData(f frame, now time.Time) error {
 		return err
 	}
 	v, err := c.in.take(f.offset, f.body)
+	if err == nil && f.end != "" {
+		err = c.in.ends(f.end, f.offset+int64(len(f.body)))
+	}
 	if err != nil {
 		return fmt.Errorf("channel %s: %w", c.name, err)
 	}
@@ -257,6 +260,7 @@ func (s *Session) pump(c *Channel) {
 			break
 		}
 		setOffset(c.header, offset)
+		setEnd(c.header, c.out.endNow())
 		if !s.publish(&nats.Msg{Header: c.header, Data: data}, false) {
 			return
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weftmesh/weft/pkg/fault"
@@ -272,4 +274,41 @@ func TestTheOtherSideGoesAway(t *testing.T) {
 	<-client.Done()
 	<-server.Done()
 	require.True(t, fault.Is(client.Err(), fault.Unavailable))
+}
+
+// TestTheLastWordIsOneFrame: a handler's end costs its caller one message, whatever channels there are.
+func TestTheLastWordIsOneFrame(t *testing.T) {
+	var sent []*nats.Msg
+	s := newSession("s", false, linkFunc(func(m *nats.Msg) { sent = append(sent, m) }), Timing{})
+	close(s.stopped)
+	for _, name := range []string{"stdin", "stdout", "stderr", channelControl} {
+		s.Channel(name)
+	}
+	_, err := s.Channel("stdout").Write([]byte("said"))
+	require.NoError(t, err)
+	s.finish(sums{}, nil)
+	require.Len(t, sent, 2, "the output and the result")
+	last, err := decode(sent[1].Header, sent[1].Data)
+	require.NoError(t, err)
+	require.Equal(t, channelResult, last.channel)
+	require.Equal(t, endEOF, last.end)
+
+	client := newSession("c", true, linkFunc(func(*nats.Msg) {}), Timing{})
+	close(client.stopped)
+	for _, m := range sent {
+		client.receive(m)
+	}
+	got, err := io.ReadAll(client.Channel("stdout"))
+	require.NoError(t, err)
+	require.Equal(t, "said", string(got))
+	require.NoError(t, client.Result(testContext(t), &sums{}))
+	require.NoError(t, client.Close())
+	require.NoError(t, s.Close())
+}
+
+type linkFunc func(*nats.Msg)
+
+func (f linkFunc) send(m *nats.Msg, _ bool) error {
+	f(&nats.Msg{Header: maps.Clone(m.Header), Data: bytes.Clone(m.Data)})
+	return nil
 }
