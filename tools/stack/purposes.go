@@ -29,8 +29,8 @@ var (
 var purposes = []purpose{
 	{"demo", "the demo", "`make demo`", []string{"packages", "containerd", "runc", "openbao", "base", "python"}, toRun},
 	{"bench", "the benchmarks", "`make bench`", []string{"packages", "containerd", "runc", "gvisor", "openbao", "base", "python"}, toRun},
-	{"test", "the tests", "`make test`", []string{"packages", "containerd", "runc", "gvisor", "openbao", "base", "python", "ferretdb"}, toTest},
-	{"all", "every make command", "`make setup`", []string{"packages", "containerd", "runc", "gvisor", "openbao", "base", "python", "ferretdb"}, toTest},
+	{"test", "the tests", "`make test`", []string{"packages", "containerd", "runc", "gvisor", "openbao", "base", "python", "debian", "ferretdb"}, toTest},
+	{"all", "every make command", "`make setup`", []string{"packages", "containerd", "runc", "gvisor", "openbao", "base", "python", "debian", "ferretdb"}, toTest},
 }
 
 func findPurpose(name string) (purpose, error) {

@@ -40,7 +40,7 @@ func newCatalog(root string) (catalog, error) {
 		},
 		madeWith: map[string][]string{"runc": {"gcc", "libc6-dev", "libseccomp-dev", "pkg-config"}},
 	}
-	for _, name := range []string{"base", "python"} {
+	for _, name := range []string{"base", "python", "debian"} {
 		stage, err := templateStage(root, name)
 		if err != nil {
 			return catalog{}, err

@@ -62,6 +62,14 @@ assert len(ssl.create_default_context().get_ca_certs()) > 50
 sqlite3.connect(":memory:").execute("create virtual table t using fts5(x)")
 '
 python -c 'print("ok")'`, 100},
+		{"debian", `set -e
+test "$(id -un)" = agent
+test "$(stat -c %A:%u /usr/bin/sudo)" = -rwsr-xr-x:0
+test "$(find / -xdev -perm /6000 -type f 2>/dev/null)" = /usr/bin/sudo
+test -z "$(cat /etc/apt/sources.list.d/* 2>/dev/null)"
+dpkg-query -W -f '${Package} ${Status}\n' apt dpkg sudo | grep -c ' install ok installed$' | grep -qx 3
+dpkg -L libc6 | grep -q /libc.so.6
+apt-get --version | grep -q '^apt '`, 120},
 	}
 	for _, tt := range tests {
 		t.Run(tt.template, func(t *testing.T) {
@@ -144,12 +152,14 @@ func extract(t *testing.T, in io.Reader, root string) (size int64) {
 			n, err := io.Copy(out, reader)
 			require.NoError(t, err)
 			require.NoError(t, out.Close())
-			require.NoError(t, os.Chmod(path, os.FileMode(h.Mode)))
 			size += n
 		default:
 			t.Fatalf("%s is of type %c", h.Name, h.Typeflag)
 		}
 		require.NoError(t, os.Lchown(path, h.Uid, h.Gid))
+		if h.Typeflag == tar.TypeReg { // after the owner, whose change takes setuid away
+			require.NoError(t, syscall.Chmod(path, uint32(h.Mode)))
+		}
 	}
 	for _, h := range dirs {
 		mode := os.FileMode(h.Mode & 0o777)

@@ -108,6 +108,7 @@ func (e *Engine) runscConfig() string { return filepath.Join(e.cfg.RunDir, "runs
 //   - What a sandbox writes to its root or to a tmpfs is in the sentry's memory, which is the sandbox's.
 //   - The sentry runs in the sandbox's own range of ids, as it does only when it opens the node's files itself, those
 //     that were handed to it. Else it would be the same user of the node, nobody, for every sandbox.
+//   - Setuid programs work where no_new_privs is not set: with root inside.
 var runscOptions = template.Must(template.New("runsc").Parse(`binary_name = {{printf "%q" .Binary}}
 root = {{printf "%q" .Root}}
 log_level = "warning"
@@ -118,6 +119,7 @@ network = "none"
 host-uds = "open"
 overlay2 = "none"
 directfs = "true"
+allow-suid = "true"
 `))
 
 // writeRunscConfig puts the options where containers' records say they are.

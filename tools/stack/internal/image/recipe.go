@@ -26,6 +26,7 @@ type Recipe struct {
 	Dirs     []Entry           `json:"dirs,omitempty"`
 	Files    []Entry           `json:"files,omitempty"`
 	Links    map[string]string `json:"links,omitempty"`     // path to target
+	Setuid   []string          `json:"setuid,omitempty"`    // programs of root's that keep that right; of use only with root inside
 	CABundle string            `json:"ca_bundle,omitempty"` // path of all certificates in one file
 	Config   Config            `json:"config"`
 }
@@ -92,6 +93,7 @@ func (base Recipe) extendedBy(r Recipe) Recipe {
 	r.Dirs = append(slices.Clone(base.Dirs), r.Dirs...)
 	r.Files = append(slices.Clone(base.Files), r.Files...)
 	r.Links = union(base.Links, r.Links)
+	r.Setuid = append(slices.Clone(base.Setuid), r.Setuid...)
 	r.Config.Env = union(base.Config.Env, r.Config.Env)
 	r.Config.Labels = union(base.Config.Labels, r.Config.Labels)
 	if r.CABundle == "" {
@@ -138,7 +140,7 @@ func (r Recipe) check(path string) error {
 			return fmt.Errorf("%s: %q is not the name of a package", path, name)
 		}
 	}
-	var paths []string
+	paths := slices.Clone(r.Setuid)
 	for _, e := range slices.Concat(r.Dirs, r.Files) {
 		paths = append(paths, e.Path)
 		if _, err := e.mode(); err != nil {

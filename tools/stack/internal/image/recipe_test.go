@@ -37,6 +37,7 @@ func TestLoadRefuses(t *testing.T) {
 		{"a relative path", `{"name":"x","version":"1","packages":["bash"],"dirs":[{"path":"workspace","mode":"0755"}]}`, "clean absolute path"},
 		{"a path that climbs", `{"name":"x","version":"1","packages":["bash"],"links":{"/a/../../b":"c"}}`, "clean absolute path"},
 		{"setuid", `{"name":"x","version":"1","packages":["bash"],"files":[{"path":"/a","mode":"4755"}]}`, "mode"},
+		{"a relative setuid program", `{"name":"x","version":"1","packages":["bash"],"setuid":["bin/su"]}`, "clean absolute path"},
 		{"a broken pattern", `{"name":"x","version":"1","packages":["bash"],"drop":["/a["]}`, "not a pattern"},
 	}
 	for _, tt := range tests {

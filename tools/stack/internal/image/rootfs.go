@@ -65,7 +65,7 @@ func (c *counter) Read(p []byte) (int, error) {
 }
 
 // read indexes a tar. Device nodes are left out (a container gets its own), hard links become files
-// of their own, setuid bits and extended attributes go: nothing inside may gain rights.
+// of their own, setuid bits and extended attributes go: nothing inside may gain rights but what the recipe names.
 func read(in io.ReaderAt, size int64) (tree, error) {
 	t := tree{}
 	var hardlinks []string
@@ -248,6 +248,13 @@ func (t tree) add(r Recipe) error {
 	}
 	for name, target := range r.Links {
 		t[name] = &file{header: tar.Header{Typeflag: tar.TypeSymlink, Mode: 0o777, Linkname: target}}
+	}
+	for _, name := range r.Setuid {
+		f := t[name]
+		if f == nil || f.header.Typeflag != tar.TypeReg || f.header.Uid != 0 {
+			return fmt.Errorf("%s can't be setuid: it is not a file of root's in the tree", name)
+		}
+		f.header.Mode |= 0o4000
 	}
 	return nil
 }

@@ -117,6 +117,18 @@ func TestRootfsAppliesTheRecipe(t *testing.T) {
 	require.Equal(t, "bash", files["usr/bin/sh"].Linkname)
 }
 
+func TestSetuidIsWhatTheRecipeNames(t *testing.T) {
+	in, r := extracted(t, nil), smallRecipe
+	r.Setuid = []string{"/usr/bin/su"}
+	files := unpacked(t, rootfs(t, r, in))
+	require.EqualValues(t, 0o4755, files["usr/bin/su"].Mode)
+	require.EqualValues(t, 0o755, files["usr/bin/env"].Mode)
+	for _, name := range []string{"/usr/bin/no-such", "/usr/bin", "/usr/bin/sh"} {
+		r.Setuid = []string{name}
+		require.ErrorContains(t, Rootfs(r, bytes.NewReader(in), int64(len(in)), io.Discard), name+" can't be setuid")
+	}
+}
+
 func TestRootfsFollowsFromTheContentAlone(t *testing.T) {
 	want := rootfs(t, smallRecipe, extracted(t, nil))
 	for seed := range uint64(5) {
