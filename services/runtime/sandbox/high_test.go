@@ -368,3 +368,31 @@ func TestHighSharesShims(t *testing.T) {
 	requireNothing(t, n)
 	require.Empty(t, highTraces(t, n))
 }
+
+// A unix socket inside can be dialled under gVisor as under runc, by the payload and by root inside, and a command
+// has the working directory that it was given.
+func TestHighDialsSockets(t *testing.T) {
+	n := newNode(t, machine.Engine(t))
+	for _, root := range []bool{false, true} {
+		s := create(t, n, high, func(s *Spec) { s.Image, s.Isolation.RootInside = "python", root })
+		const echo = "import socket\ns=socket.socket(socket.AF_UNIX); s.bind('echo'); s.listen(); print('listening', flush=True)\nc=s.accept()[0]; c.sendall(c.recv(9).upper()); c.close()"
+		p, err := s.Supervisor().Start(within(t, 30*time.Second), supervisor.ProcessSpec{
+			Argv: supervisor.Texts("/usr/bin/python3", "-c", echo), Identity: s.Payload(), Dir: "/tmp", Output: supervisor.OutputAttached,
+		})
+		require.NoError(t, err)
+		ev, err := p.Next(within(t, 30*time.Second))
+		require.NoError(t, err)
+		require.Equal(t, "listening\n", string(ev.Data))
+		c, err := s.Supervisor().DialAs(within(t, 30*time.Second), s.Payload(), "/tmp/echo")
+		require.NoError(t, err)
+		_, err = c.Write([]byte("hello"))
+		require.NoError(t, err)
+		got, err := io.ReadAll(c)
+		require.NoError(t, err)
+		require.Equal(t, "HELLO", string(got))
+		require.NoError(t, c.Close())
+		require.NoError(t, p.Close())
+		require.NoError(t, s.Destroy(within(t, 30*time.Second)))
+	}
+	requireNothing(t, n)
+}

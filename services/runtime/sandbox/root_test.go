@@ -182,6 +182,31 @@ func TestRootInsideAndProcess1(t *testing.T) {
 	requireNothing(t, n)
 }
 
+// What process 1 does for somebody never goes by its own descriptors: one of them is the way to the node's socket.
+func TestRootInsideCantUseProcess1sDescriptors(t *testing.T) {
+	n := newNode(t, machine.Engine(t))
+	s := create(t, n, rootInside)
+	exit, out := asRoot(t, s, "ln -s /proc/self/fd /tmp/fds")
+	require.Zero(t, exit.Code, out)
+	for fd := range 24 {
+		for _, fds := range []string{"/proc/self/fd", "/proc/1/fd", "/tmp/fds"} {
+			dir := fmt.Sprintf("%s/%d", fds, fd)
+			r, err := s.Supervisor().Run(within(t, 20*time.Second), supervisor.ProcessSpec{
+				Argv: supervisor.Texts("/bin/ls", "-a"), Identity: s.Payload(), Dir: supervisor.Text(dir), Env: supervisor.Texts("PATH=/bin"),
+			}, nil, 1<<20)
+			require.NoError(t, err)
+			require.NotContains(t, string(r.Stdout), "sock", dir)
+			c, err := s.Supervisor().DialAs(within(t, 20*time.Second), s.Payload(), dir+"/sock")
+			if err == nil {
+				_ = c.Close()
+			}
+			require.Error(t, err, dir)
+		}
+	}
+	_, out = asRoot(t, s, "pwd") // in a directory that is there, all goes as ever
+	require.Equal(t, "/\n", out)
+}
+
 // The workspace belongs to root where root is inside.
 func TestRootInsideHasTheWorkspace(t *testing.T) {
 	n := newNode(t, machine.Engine(t))

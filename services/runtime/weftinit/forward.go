@@ -109,8 +109,13 @@ func connect(network, addr string, as *wire.Identity) (conn net.Conn, err error)
 	if as.UID == 0 && !rootInside {
 		return nil, unix.EACCES
 	}
-	err = asUser(*as, func() (err error) {
-		conn, err = net.DialTimeout(network, addr, dialTimeout)
+	err = asUser(*as, func() error {
+		fd, err := openAt(unix.AT_FDCWD, addr, unix.O_PATH, 0, 0) // not by way of process 1's own descriptors
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		conn, err = net.DialTimeout(network, fdPath(fd), dialTimeout)
 		return err
 	})
 	return conn, err

@@ -32,6 +32,12 @@ func (p *process) launch() error {
 		p.failExec(path, err)
 		return nil
 	}
+	dir, err := p.openDir()
+	if err != nil {
+		p.failDir(path, err)
+		return nil
+	}
+	defer dir.close()
 	tag, err := p.init.tags.take()
 	if err != nil {
 		return fault.Wrap(err, fault.Exhausted, "the sandbox has too many process trees; end some")
@@ -42,6 +48,7 @@ func (p *process) launch() error {
 		return spawnFault(err)
 	}
 	attr := p.attributes(tag, io)
+	attr.Dir = dir.path
 	p.begin = time.Now()
 	if limits := limitsToSet(p.spec.Rlimits); len(limits) > 0 {
 		p.pid, err = p.forkLimited(path, limits, attr)
