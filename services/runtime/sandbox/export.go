@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weftmesh/weft/pkg/diskimage"
 	"github.com/weftmesh/weft/pkg/fault"
 	"github.com/weftmesh/weft/schemas/workspace"
 	"github.com/weftmesh/weft/services/runtime/internal/containerd"
@@ -69,16 +70,45 @@ func (s *Sandbox) exportLayer(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	defer unix.Close(fd)
-	x := &export{ctx: ctx, tar: tar.NewWriter(w), links: map[uint64]string{}}
+	most := s.mostExported()
+	x := &export{ctx: ctx, tar: tar.NewWriter(&bounded{w, most}), most: most, links: map[uint64]string{}}
 	if err := x.dir(fd, "", 0); err != nil {
 		return fmt.Errorf("export of a writable layer: %w", err)
 	}
 	return x.tar.Close()
 }
 
+// mostExported is how many bytes a layer has that is packed. A disk that is full of the smallest files has less: a header for
+// each of its inodes. What has more are files with holes, of which a small disk holds terabytes, or ten thousands of names with
+// paths of ten thousands of bytes.
+func (s *Sandbox) mostExported() int64 {
+	size := diskimage.Size(s.spec.Resources.DiskBytes)
+	return size + size/2
+}
+
+// bounded takes so many bytes and no more.
+type bounded struct {
+	w    io.Writer
+	room int64
+}
+
+// Write refuses what goes beyond.
+func (b *bounded) Write(p []byte) (int, error) {
+	if int64(len(p)) > b.room {
+		return 0, errLarge
+	}
+	n, err := b.w.Write(p)
+	b.room -= int64(n)
+	return n, err
+}
+
+var errLarge = fault.New(fault.Exhausted, "what the sandbox has changed is larger, packed as an image, than its disk: "+
+	"remove its sparse files, which are packed with their holes, and its deepest directories")
+
 type export struct {
 	ctx   context.Context
 	tar   *tar.Writer
+	most  int64             // bytes
 	links map[uint64]string // inodes with several names → the first
 }
 
@@ -180,7 +210,9 @@ func (x *export) file(at int, h *tar.Header, name string) error {
 	if !st.Mode().IsRegular() {
 		return fs.ErrInvalid
 	}
-	h.Typeflag, h.Size = tar.TypeReg, st.Size()
+	if h.Typeflag, h.Size = tar.TypeReg, st.Size(); h.Size > x.most {
+		return errLarge // before any of it is written
+	}
 	if err := x.attributes(fd, h); err != nil {
 		return err
 	}

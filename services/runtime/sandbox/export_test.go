@@ -5,12 +5,15 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weftmesh/weft/pkg/fault"
 	"github.com/weftmesh/weft/schemas"
 	"github.com/weftmesh/weft/schemas/workspace"
 )
@@ -89,3 +92,28 @@ func TestSnapshotOfARoot(t *testing.T) {
 	require.ErrorContains(t, err, "not on this node")
 	require.Error(t, n.RemoveSnapshot(t.Context(), "weft.archive/x"))
 }
+
+// A small disk holds files that are large: packed they would fill the node's.
+func TestSnapshotOfWhatIsLargerThanItsDisk(t *testing.T) {
+	n := newNode(t, machine.Engine(t))
+	s := create(t, n, writable)
+	dir, ok := s.Layer()
+	require.True(t, ok)
+	huge := filepath.Join(dir, "home/agent/huge")
+	exit, out := sh(t, s, "truncate -s 1T /home/agent/huge")
+	require.Zero(t, exit.Code, out)
+	name := workspace.SnapshotPrefix + s.spec.Tenant + "/n1/" + schemas.NewID()
+	_, err := s.Snapshot(within(t, slowly), name)
+	require.True(t, fault.Is(err, fault.Exhausted), "%v", err)
+
+	require.NoError(t, os.Remove(huge))
+	exit, out = sh(t, s, "cd /home/agent && for i in 1 2 3 4 5; do truncate -s 20M $i; done")
+	require.Zero(t, exit.Code, out)
+	written := &counting{}
+	require.ErrorIs(t, s.exportLayer(t.Context(), written), errLarge, "each of them would fit")
+	require.Less(t, written.n, int64(100<<20))
+}
+
+type counting struct{ n int64 }
+
+func (c *counting) Write(p []byte) (int, error) { c.n += int64(len(p)); return len(p), nil }
