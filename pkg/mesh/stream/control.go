@@ -89,15 +89,19 @@ func (c *Channel) line(ctx context.Context) ([]byte, error) {
 	r := c.s.lines
 	if r == nil {
 		r = &lineReader{c: c}
-		r.buf = bufio.NewReaderSize(r, MaxMessage)
+		r.buf = bufio.NewReaderSize(r, lineBuffer)
 		c.s.lines = r
 	}
 	c.s.mu.Unlock()
 	r.ctx = ctx
 	line, err := r.buf.ReadSlice('\n')
 	r.part = append(r.part, line...)
+	for errors.Is(err, bufio.ErrBufferFull) && len(r.part) <= MaxMessage {
+		line, err = r.buf.ReadSlice('\n')
+		r.part = append(r.part, line...)
+	}
 	switch {
-	case errors.Is(err, bufio.ErrBufferFull) || len(r.part) > MaxMessage:
+	case len(r.part) > MaxMessage:
 		return nil, fault.New(fault.Invalid, "a control message is longer than %d bytes", MaxMessage)
 	case err == io.EOF && len(r.part) > 0:
 		return nil, io.ErrUnexpectedEOF
@@ -107,6 +111,9 @@ func (c *Channel) line(ctx context.Context) ([]byte, error) {
 	line, r.part = r.part, nil
 	return line, nil
 }
+
+// lineBuffer holds most messages: every stream has one, of which most carry a message or two.
+const lineBuffer = 512
 
 // lineReader lets bufio read a channel under the caller's ctx.
 type lineReader struct {

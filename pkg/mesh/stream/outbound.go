@@ -109,7 +109,7 @@ func (r *ring) append(p []byte) {
 }
 
 func (r *ring) grow(need int) {
-	n := max(len(r.b), 4<<10)
+	n := max(len(r.b), 256)
 	for n < need {
 		n *= 2
 	}
