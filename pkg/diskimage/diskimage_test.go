@@ -77,6 +77,27 @@ func TestALoopDeviceGoesWithItsMount(t *testing.T) {
 	require.Error(t, Mount(filepath.Join(t.TempDir(), "none.img"), dir))
 }
 
+// What a process that was killed within Frozen leaves can be written again, and goes with its mount.
+func TestAFrozenImageIsThawed(t *testing.T) {
+	v := need(t)
+	image := filepath.Join(t.TempDir(), "a.img")
+	require.NoError(t, v.Create(t.Context(), image, MinBytes))
+	dir := t.TempDir()
+	require.NoError(t, Thaw(dir), "not mounted")
+	require.NoError(t, Thaw(filepath.Join(dir, "none")))
+	require.NoError(t, Mount(image, dir))
+	require.NoError(t, Thaw(dir), "not frozen")
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	require.NoError(t, unix.IoctlSetInt(fd, fiFreeze, 0))
+	require.NoError(t, unix.Close(fd))
+	require.Error(t, Frozen(dir, nil), "it still is")
+	require.NoError(t, Thaw(dir))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a"), nil, 0o600))
+	require.NoError(t, unix.Unmount(dir, 0))
+	require.Empty(t, loops(t, image))
+}
+
 func loops(t *testing.T, image string) string {
 	t.Helper()
 	out, err := exec.Command("losetup", "-j", image).CombinedOutput()

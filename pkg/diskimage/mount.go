@@ -3,7 +3,9 @@ package diskimage
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -66,7 +68,7 @@ const (
 )
 
 // Frozen runs do while nothing in the image mounted on dir changes and its file holds all that was written. Whoever
-// writes there meanwhile waits.
+// writes there meanwhile waits. A process that is ended in between leaves it so: see Thaw.
 func Frozen(dir string, do func() error) error {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -81,4 +83,29 @@ func Frozen(dir string, do func() error) error {
 		err = errors.Join(err, fmt.Errorf("thaw %s: %w", dir, terr))
 	}
 	return err
+}
+
+// Thaw lets the image that is mounted on dir go on where a process was ended within Frozen. Nobody else does: it stays
+// frozen when it is unmounted, too, and then keeps its loop device for ever, and whoever waits to write to it can't
+// even be killed. Where nothing is frozen, or mounted, nothing is done.
+func Thaw(dir string) error {
+	var at, above unix.Stat_t
+	if err := errors.Join(unix.Lstat(dir, &at), unix.Lstat(filepath.Dir(dir), &above)); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return fmt.Errorf("thaw %s: %w", dir, err)
+	}
+	if at.Dev == above.Dev {
+		return nil // the machine's own file system is somebody else's to thaw
+	}
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("thaw %s: %w", dir, err)
+	}
+	defer unix.Close(fd)
+	if err := unix.IoctlSetInt(fd, fiThaw, 0); err != nil && !errors.Is(err, unix.EINVAL) { // it is not frozen
+		return fmt.Errorf("thaw %s: %w", dir, err)
+	}
+	return nil
 }

@@ -44,6 +44,9 @@ func (n *Node) Adopt(ctx context.Context) ([]*Sandbox, error) {
 			}
 			return nil, err
 		}
+		if err := n.thawDisk(c.ID); err != nil {
+			n.log.Error("the writable root of a sandbox stands still", "sandbox", c.ID, "error", err)
+		}
 		s.follow()
 		adopted = append(adopted, s)
 	}

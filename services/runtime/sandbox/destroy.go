@@ -63,11 +63,12 @@ func (n *Node) remove(ctx context.Context, id string) error {
 	if err := schemas.CheckID("sandbox", id); err != nil {
 		return err // never build paths from anything else
 	}
+	thawed := n.thawDisk(id) // first: who waits to write there can't be killed
 	group := n.cgroups.Group(id)
 	kill, cancel := context.WithTimeout(ctx, killTimeout)
 	killed := group.Kill(kill)
 	cancel()
-	err := errors.Join(killed, n.engine.Delete(ctx, id), n.server.Remove(id))
+	err := errors.Join(thawed, killed, n.engine.Delete(ctx, id), n.server.Remove(id))
 	if _, uerr := mounts.DetachBelow(n.dir(id)); uerr != nil {
 		err = errors.Join(err, uerr)
 	}

@@ -57,6 +57,9 @@ func (s *Sandbox) CopyLayer(path string) error {
 	return fmt.Errorf("copy the writable layer of sandbox %s: %w", s.spec.ID, err)
 }
 
+// thawDisk lets the disk of sandbox id go on, should a process have been killed while it copied it.
+func (n *Node) thawDisk(id string) error { return diskimage.Thaw(filepath.Join(n.dir(id), "disk")) }
+
 // layerFile is the disk of sandbox id.
 func (n *Node) layerFile(id string) string { return filepath.Join(n.layers, id+imageSuffix) }
 

@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/weftmesh/weft/pkg/fault"
+	"github.com/weftmesh/weft/services/runtime/supervisor"
 )
 
 // writable gives a sandbox a root of 32 MiB that it can write.
@@ -127,6 +129,41 @@ func TestLayersAreAdoptedAndReconciled(t *testing.T) {
 	dir, ok := adopted[0].Layer()
 	require.True(t, ok)
 	require.FileExists(t, filepath.Join(dir, "tmp/b"))
+	require.NoError(t, adopted[0].Destroy(within(t, 30*time.Second)))
+	requireNothing(t, n)
+}
+
+// A process that is killed while it copies a layer leaves the disk frozen: the next one lets the sandbox go on, and whoever
+// destroys it does not wait for processes that wait for the disk.
+func TestADiskThatWasLeftFrozen(t *testing.T) {
+	engine := machine.Engine(t)
+	n := newNodeWithoutCleanup(t, engine)
+	kept, lost := create(t, n, writable), create(t, n, writable)
+	for _, s := range []*Sandbox{kept, lost} {
+		p, err := s.Supervisor().Start(within(t, 10*time.Second), supervisor.ProcessSpec{
+			Argv: supervisor.Texts("/bin/sh", "-c", "while :; do echo x >> /tmp/a; sleep 0.01; done"), Identity: Payload(), Output: supervisor.OutputRing,
+			Env: supervisor.Texts("PATH=/bin:/usr/bin"),
+		})
+		require.NoError(t, err)
+		require.NoError(t, p.Close())
+		fd, err := unix.Open(s.path("disk"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		require.NoError(t, err)
+		const freeze = 0xC0045877
+		require.NoError(t, unix.IoctlSetInt(fd, freeze, 0))
+		require.NoError(t, unix.Close(fd))
+	}
+	require.NoError(t, n.Close())
+	require.NoError(t, engine.Close())
+
+	n = newNode(t, machine.Engine(t))
+	_, err := n.Reconcile(within(t, time.Minute), func(id string) bool { return id == kept.ID() })
+	require.NoError(t, err)
+	require.Empty(t, loops(t, n.layerFile(lost.ID())))
+	adopted, err := n.Adopt(within(t, 30*time.Second))
+	require.NoError(t, err)
+	require.Len(t, adopted, 1)
+	exit, out := sh(t, adopted[0], "echo after > /tmp/b")
+	require.Zero(t, exit.Code, out)
 	require.NoError(t, adopted[0].Destroy(within(t, 30*time.Second)))
 	requireNothing(t, n)
 }

@@ -35,3 +35,12 @@ func (t *Trees) copyVolume(o Overlay, image string) error {
 	work := filepath.Join(disk, "work")
 	return errors.Join(os.RemoveAll(work), os.Mkdir(work, 0o755))
 }
+
+// Thaw lets the disks of overlays go on that a process had frozen when it was killed. No other process may use data.
+func Thaw(data string) error {
+	disks, err := filepath.Glob(filepath.Join(data, "overlays", "*", "disk"))
+	for _, disk := range disks {
+		err = errors.Join(err, diskimage.Thaw(disk))
+	}
+	return err
+}

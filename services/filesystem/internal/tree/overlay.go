@@ -74,7 +74,7 @@ func Open(data string) (*Trees, error) {
 	if t.vol, err = diskimage.Open(filepath.Join(data, "volumes")); err != nil {
 		return nil, err
 	}
-	return t, t.clean()
+	return t, errors.Join(Thaw(data), t.clean())
 }
 
 // What ends the name of an overlay's directory that is being made, and of one that is being removed.

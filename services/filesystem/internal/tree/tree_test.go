@@ -439,6 +439,23 @@ func TestPrepareTwiceAndAfterARestart(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoOverlay)
 }
 
+// A process that is killed while it copies an overlay's disk leaves that frozen. The next one lets it go on.
+func TestADiskThatWasLeftFrozen(t *testing.T) {
+	f := setup(t)
+	o := f.prepare(f.plant(sample))
+	disk := filepath.Join(f.data, "overlays", o.Sandbox, "disk")
+	fd, err := unix.Open(disk, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	const freeze, thaw = 0xC0045877, 0xC0045878
+	require.NoError(t, unix.IoctlSetInt(fd, freeze, 0))
+	other, err := Open(f.data)
+	require.NoError(t, err)
+	defer other.Close()
+	require.ErrorIs(t, unix.IoctlSetInt(fd, thaw, 0), unix.EINVAL, "it is thawed")
+	require.NoError(t, unix.Close(fd))
+	require.Equal(t, "mine\n", f.inside(o, "echo mine > mine; cat mine"))
+}
+
 func TestAfterAReboot(t *testing.T) {
 	f := setup(t)
 	root := f.plant(sample)
