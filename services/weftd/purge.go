@@ -25,7 +25,7 @@ func purge(ctx context.Context, cfg *Config, log *slog.Logger, out io.Writer) er
 		}
 		defer release()
 	}
-	var errs []error
+	errs := []error{filesystem.Thaw(cfg.dir("files"))}
 	for _, step := range []struct {
 		what string
 		do   func() error
