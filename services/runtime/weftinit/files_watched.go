@@ -98,9 +98,9 @@ func (w *watched) watch(fd int, up *place, name string) (*place, error) {
 		return old, nil
 	}
 	if old != nil { // it was moved, and its old place not yet given up
-		w.unhook(old)
-		old.up, old.name = up, name
-		w.hook(old)
+		if !w.rehook(old, up, name) {
+			return nil, unix.ESTALE
+		}
 		return old, nil
 	}
 	var st unix.Stat_t
@@ -126,6 +126,21 @@ func (w *watched) unhook(p *place) {
 	if p.up != nil && p.up.below[p.name] == p {
 		delete(p.up.below, p.name)
 	}
+}
+
+// rehook gives a directory another place. A walk sees the tree as it is, events tell of it as it was: by both together a directory
+// may seem to come below itself. Then it keeps its place, and the whole tree is to be looked at anew.
+func (w *watched) rehook(p, up *place, name string) bool {
+	for q := up; q != nil; q = q.up {
+		if q == p {
+			w.out.lost = true
+			return false
+		}
+	}
+	w.unhook(p)
+	p.up, p.name = up, name
+	w.hook(p)
+	return true
 }
 
 // forget stops watching a directory and all below it.
@@ -241,9 +256,7 @@ func (w *watched) event(p *place, ev unix.InotifyEvent, name string, fresh *[]*p
 		} else {
 			w.out.move(wire.Text(m.path), wire.Text(path), dir)
 			if m.place != nil {
-				w.unhook(m.place)
-				m.place.up, m.place.name = p, name
-				w.hook(m.place)
+				w.rehook(m.place, p, name)
 				return false
 			}
 		}
