@@ -257,8 +257,37 @@ os.write(2, sys.stdin.buffer.read() if len(sys.argv) > 2 else b"done\n")
 sys.exit(9)
 `
 
-// testProcessesOutliveWeftd kills weftd in the middle of output: two who are attached, and one who waits for a command
-// in the foreground, see every byte once, and the command gets its input once.
+// attachByCLI follows a process of its own by `weft sandbox attach`, which sees every line once, also while weftd dies. The
+// process begins when it reads what attach passes on, and says at the end what it reads then. done waits for that.
+func attachByCLI(t *testing.T, w *world, c *client.Client, id string, n int, half chan struct{}) (done func()) {
+	t.Helper()
+	script := strings.Replace(writeLines, `while not os.path.exists("/tmp/ready"): time.sleep(0.05)`, "sys.stdin.readline()", 1)
+	script = strings.Replace(script, "sys.stdin.buffer.read()", "sys.stdin.readline().encode()", 1)
+	p, err := c.StartProcess(ctx(t, 30*time.Second), id, runtime.ProcessStart{
+		ExecRequest: runtime.ExecRequest{Argv: []string{"python3", "-c", script, fmt.Sprint(n), "stdin"}, Stdin: true}, Buffer: 256 << 10})
+	require.NoError(t, err)
+	cmd := exec.CommandContext(ctx(t, 4*time.Minute), filepath.Join(binDir, "weft"), "sandbox", "attach", "-i", id, p.ID)
+	cmd.Env = append(os.Environ(), "WEFT_CONTEXTS="+filepath.Join(w.dir, "contexts.json"))
+	v, errs := &verifier{t: t, half: n / 4, told: half}, &bytes.Buffer{}
+	cmd.Stdout, cmd.Stderr = v, errs
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	_, err = io.WriteString(stdin, "begin\n")
+	require.NoError(t, err)
+	return func() {
+		_, err := io.WriteString(stdin, "after\n")
+		require.NoError(t, err)
+		_ = cmd.Wait()
+		require.Equal(t, 9, cmd.ProcessState.ExitCode(), errs.String())
+		require.Equal(t, n, v.n, "lines")
+		require.Contains(t, errs.String(), "after\n", "stdin is passed on, too")
+		require.NotContains(t, errs.String(), "missing here")
+	}
+}
+
+// testProcessesOutliveWeftd kills weftd in the middle of output: two who are attached, one who is by the command line, and
+// one who waits for a command in the foreground, see every byte once, and what is passed on arrives once.
 func testProcessesOutliveWeftd(t *testing.T, w *world, c *client.Client, id string) {
 	const n = 1_000_000
 	within, stop := context.WithTimeout(t.Context(), 4*time.Minute)
@@ -274,8 +303,9 @@ func testProcessesOutliveWeftd(t *testing.T, w *world, c *client.Client, id stri
 	}
 	p, err := c.StartProcess(within, id, runtime.ProcessStart{ExecRequest: runtime.ExecRequest{Argv: []string{"python3", "-c", writeLines, fmt.Sprint(n)}}, Buffer: 256 << 10})
 	require.NoError(t, err)
-	half, restarted := make(chan struct{}, 3), make(chan struct{})
+	half, restarted := make(chan struct{}, 4), make(chan struct{})
 	var all sync.WaitGroup
+	byCLI := attachByCLI(t, w, c, id, n, half)
 	for range 2 {
 		all.Go(func() {
 			v := &verifier{t: t, half: n / 4, told: half}
@@ -303,8 +333,8 @@ func testProcessesOutliveWeftd(t *testing.T, w *world, c *client.Client, id stri
 			t.Errorf("stdin of %d bytes, not %d: %d before, %d after", errs.Len(), len(want), strings.Count(errs.String(), "before"), strings.Count(errs.String(), "after"))
 		}
 	})
-	three := func(events <-chan struct{}) {
-		for range 3 {
+	await := func(events <-chan struct{}, n int) {
+		for range n {
 			select {
 			case <-events:
 			case <-within.Done():
@@ -313,14 +343,15 @@ func testProcessesOutliveWeftd(t *testing.T, w *world, c *client.Client, id stri
 			}
 		}
 	}
-	three(attached)
+	await(attached, 3)
 	touch("/tmp/ready")
-	three(half)
+	await(half, 4)
 	w.kill()
 	w.start()
 	close(restarted)
 	touch("/tmp/go")
 	all.Wait()
+	byCLI()
 	end, err := c.WaitProcess(within, id, p.ID)
 	require.NoError(t, err)
 	require.Equal(t, 9, end.Exit.Code)
