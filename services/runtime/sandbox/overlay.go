@@ -19,51 +19,88 @@ const overlayOptions = "redirect_dir=on,metacopy=off,index=off,xino=off"
 
 // mountOverlay mounts the layers at target. The lower ones are seen with their owners mapped by m; the
 // upper one belongs to the user that it maps to. scratch is an empty directory for the time of the call.
-func (o *owners) mountOverlay(target, scratch string, l filesystem.Layers, m ownerMap, readOnly bool) (err error) {
+func (o *owners) mountOverlay(target, scratch string, l filesystem.Layers, m ownerMap, readOnly bool) error {
 	if err := checkLayers(l); err != nil {
 		return err
 	}
-	// The overlay takes private copies of its layers' mounts; these here are not needed after it.
-	defer func() {
-		_, cleanup := mounts.DetachBelow(scratch)
-		err = errors.Join(err, cleanup, os.RemoveAll(scratch))
-	}()
-	lower := make([]string, 0, len(l.Lower))
-	for i, path := range l.Lower {
-		at := filepath.Join(scratch, fmt.Sprint(i))
-		if err := os.MkdirAll(at, 0o700); err != nil {
-			return err
-		}
-		tree, err := o.idMapped(path, m, true)
-		if err != nil {
-			return err
-		}
-		if err := attach(tree, at); err != nil {
-			return err
-		}
-		lower = append(lower, at)
-	}
-	flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV)
-	data := overlayOptions + ",lowerdir=" + strings.Join(lower, ":")
 	if l.Upper != "" && !readOnly {
 		if err := os.Lchown(l.Upper, int(m.to), int(m.to)); err != nil {
 			return err
 		}
+	} else {
+		l.Upper = ""
+	}
+	var trees []int
+	// The overlay takes private copies of its layers' mounts; these here are not needed after it.
+	defer func() {
+		for _, t := range trees {
+			_ = unix.Close(t)
+		}
+	}()
+	for _, path := range l.Lower {
+		tree, err := o.idMapped(path, m, true)
+		if err != nil {
+			return err
+		}
+		trees = append(trees, tree)
+	}
+	err := overlay(target, detached(trees), scratch, l)
+	if errors.Is(err, unix.EINVAL) { // a kernel that takes no layer that is mounted nowhere
+		err = attached(scratch, trees, func(lower []string) error { return overlay(target, lower, scratch, l) })
+	}
+	if err != nil {
+		return fmt.Errorf("overlay of %d layers: %w", len(l.Lower), err)
+	}
+	return nil
+}
+
+// detached gives paths to trees that are mounted nowhere, which spares their mounts and the search for them. Linux takes
+// them as layers since 6.15.
+func detached(trees []int) []string {
+	paths := make([]string, len(trees))
+	for i, t := range trees {
+		paths[i] = fmt.Sprintf("/proc/self/fd/%d", t)
+	}
+	return paths
+}
+
+// attached mounts the trees below scratch while do runs.
+func attached(scratch string, trees []int, do func(paths []string) error) (err error) {
+	defer func() {
+		_, cleanup := mounts.DetachBelow(scratch)
+		err = errors.Join(err, cleanup, os.RemoveAll(scratch))
+	}()
+	paths := make([]string, len(trees))
+	for i, t := range trees {
+		paths[i] = filepath.Join(scratch, fmt.Sprint(i))
+		if err := os.MkdirAll(paths[i], 0o700); err != nil {
+			return err
+		}
+		if err := unix.MoveMount(t, "", unix.AT_FDCWD, paths[i], unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return fmt.Errorf("mount at %s: %w", paths[i], err)
+		}
+	}
+	return do(paths)
+}
+
+// overlay mounts lower, and the upper layer of l if it has one, at target.
+func overlay(target string, lower []string, scratch string, l filesystem.Layers) error {
+	flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV)
+	data := overlayOptions + ",lowerdir=" + strings.Join(lower, ":")
+	if l.Upper != "" {
 		data += ",upperdir=" + l.Upper + ",workdir=" + l.Work
 	} else {
 		flags |= unix.MS_RDONLY
 		if len(lower) == 1 { // an overlay without an upper layer wants two: an empty one below
 			empty := filepath.Join(scratch, "empty")
-			if err := os.Mkdir(empty, 0o755); err != nil {
+			if err := os.MkdirAll(empty, 0o755); err != nil {
 				return err
 			}
+			defer os.RemoveAll(scratch)
 			data += ":" + empty
 		}
 	}
-	if err := unix.Mount("overlay", target, "overlay", flags, data); err != nil {
-		return fmt.Errorf("overlay of %d layers: %w", len(l.Lower), err)
-	}
-	return nil
+	return unix.Mount("overlay", target, "overlay", flags, data)
 }
 
 // checkLayers refuses what can't be written into mount options.

@@ -63,7 +63,7 @@ func Open(data string) (*Trees, error) {
 	if err := os.MkdirAll(filepath.Join(data, "overlays"), 0o711); err != nil {
 		return nil, err
 	}
-	t := &Trees{data: data, spaces: map[string]*layers{}}
+	t := &Trees{data: data, spaces: map[string]*layers{}, spares: spares{stop: make(chan struct{})}}
 	if err := t.forgetAfterBoot(bootID); err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/weftmesh/weft/schemas"
 )
@@ -14,14 +15,20 @@ import (
 // disk is the longest part of making one.
 const keptSpares = 2
 
+// sparePause is between the last overlay that was made and the next spare disk: whoever had the overlay made has the
+// machine to itself until its first command runs.
+const sparePause = 200 * time.Millisecond
+
 // spares are directories of overlays to come, each with an empty disk mounted. They are of one size: the one that was
 // asked for last.
 type spares struct {
 	mu      sync.Mutex
 	bytes   int64
 	dirs    []string
+	asked   time.Time // when the last overlay was made
 	filling bool
 	closed  bool
+	stop    chan struct{} // closed with it
 	work    sync.WaitGroup
 }
 
@@ -40,6 +47,9 @@ func (s *spares) take(bytes int64) string {
 // close ends the filling and removes what was not taken.
 func (s *spares) close() {
 	s.mu.Lock()
+	if !s.closed {
+		close(s.stop)
+	}
 	s.closed = true
 	s.mu.Unlock()
 	s.work.Wait()
@@ -60,6 +70,7 @@ func (t *Trees) refill(bytes int64) {
 	s := &t.spares
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.asked = time.Now()
 	var old []string
 	if s.bytes != bytes {
 		old, s.dirs, s.bytes = s.dirs, nil, bytes
@@ -73,9 +84,26 @@ func (t *Trees) refill(bytes int64) {
 		for _, dir := range old {
 			remove(dir)
 		}
-		for start && t.refillOne() {
+		for start && s.rest() && t.refillOne() {
 		}
 	})
+}
+
+// rest waits until no overlay was made for a while. It reports whether to go on.
+func (s *spares) rest() bool {
+	for {
+		s.mu.Lock()
+		left := time.Until(s.asked.Add(sparePause))
+		s.mu.Unlock()
+		if left <= 0 {
+			return true
+		}
+		select {
+		case <-time.After(left):
+		case <-s.stop:
+			return false
+		}
+	}
 }
 
 // refillOne makes one, and reports whether to go on.
