@@ -45,7 +45,7 @@ func (c *Client) Send(ctx context.Context, to string, body []byte, o SendOptions
 		h.Set(workspace.HeaderGroup, o.Group.ID)
 		h.Set(workspace.HeaderGroupSize, strconv.Itoa(o.Group.Size))
 	}
-	ack, err := c.conn.PublishMsg(ctx, &nats.Msg{Subject: subject, Header: h, Data: body})
+	ack, err := c.publish(ctx, &nats.Msg{Subject: subject, Header: h, Data: body})
 	return Sent{ID: o.ID, To: to, Sequence: ack.Sequence}, err
 }
 

@@ -38,7 +38,7 @@ func (c *Client) Submit(ctx context.Context, s workspace.Submission, key string)
 	if len(b) > schemas.MaxSubmission {
 		return Submitted{}, fault.New(fault.Invalid, "a submission of %d bytes is over the limit of %d; put the input into a file of the workspace", len(b), schemas.MaxSubmission)
 	}
-	ack, err := c.conn.PublishMsg(ctx, &nats.Msg{Subject: subject, Header: nats.Header{schemas.HeaderID: {key}}, Data: b})
+	ack, err := c.publish(ctx, &nats.Msg{Subject: subject, Header: nats.Header{schemas.HeaderID: {key}}, Data: b})
 	if err != nil {
 		return Submitted{}, err
 	}

@@ -133,6 +133,7 @@ func managerOperations() []Operation {
 		req(s, workspace.OpSandboxPause, id{}, workspace.Sandbox{}, users, "freezes a sandbox where it is"),
 		req(s, workspace.OpSandboxResume, id{}, workspace.Sandbox{}, users, "lets a paused sandbox go on"),
 		req(s, workspace.OpNodeList, lst{}, workspace.Page[workspace.NodeRecord]{}, users, "the nodes"),
+		req(s, workspace.OpMeshState, no{}, workspace.MeshState{}, users, "whether what is published is stored now"),
 		internal(s, workspace.OpTenantPut, workspace.TenantPut{}, workspace.Tenant{}, op, "creates or changes a tenant"),
 		internal(s, workspace.OpTenantList, lst{}, workspace.Page[workspace.Tenant]{}, op, "the tenants"),
 		internal(s, workspace.OpTenantDelete, nam{}, no{}, op, "removes everything of a tenant"),

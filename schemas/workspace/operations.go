@@ -34,6 +34,7 @@ const (
 	OpSandboxList     = "sandbox-list"
 	OpSandboxKill     = "sandbox-kill"
 	OpNodeList        = "node-list"
+	OpMeshState       = "mesh-state"
 )
 
 // Operations for the operator, on the int plane with caller "operator".
@@ -70,6 +71,12 @@ type ID struct {
 
 // Empty is the body of a request or reply with nothing to say.
 type Empty struct{}
+
+// MeshState says whether what is published is stored. The server acknowledges nothing while its disk is full.
+type MeshState struct {
+	Storing bool   `json:"storing"`
+	Reason  string `json:"reason,omitempty"` // why it does not, and what has to happen
+}
 
 // Put carries a definition. If Version is not 0 it must be the present one, else conflict.
 type Put[T any] struct {

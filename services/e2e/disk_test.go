@@ -98,6 +98,22 @@ func TestFullDisk(t *testing.T) {
 		require.Contains(t, []fault.Code{fault.Exhausted, fault.Unavailable, fault.Deadline}, fault.CodeOf(err), "%v", err)
 		t.Logf("refused: %v", err)
 	}
+	var told error // by now the server has found out, and whoever submits is told what is the matter
+	require.Eventually(t, func() bool {
+		sub, err := c.Submit(ctx(t, 30*time.Second), shell("true"), "")
+		if err == nil {
+			accepted = append(accepted, sub.Task)
+			return false
+		}
+		told = err
+		return fault.Is(err, fault.Exhausted)
+	}, 2*time.Minute, 100*time.Millisecond)
+	require.ErrorContains(t, told, "the disk of the mesh is full, and nothing is accepted until its operator frees some space")
+	_, stderr, code := w.weft("", "run", "--detach", "--template", "base", "--", "true")
+	require.NotZero(t, code)
+	require.Contains(t, stderr, "the disk of the mesh is full")
+	_, err = c.Send(ctx(t, 30*time.Second), "bob", []byte("x"), client.SendOptions{})
+	require.True(t, fault.Is(err, fault.Exhausted), "%v", err)
 	empty()
 	if failing, ok := w.ready(); !ok {
 		t.Logf("not ready: %v", failing)

@@ -28,8 +28,12 @@ func (d *daemon) managerPart() lifecycle.Part {
 			if conn, err = d.connect(ctx, schemas.WorkspaceManager); err != nil {
 				return err
 			}
-			svc, err = manager.New(manager.Config{Conn: conn, KeyFile: filepath.Join(d.cfg.dir("keys"), "manager.key"),
-				Instance: d.cfg.Node, ClaimLease: d.cfg.Lease, MinDiskFree: d.cfg.Watermark})
+			cfg := manager.Config{Conn: conn, KeyFile: filepath.Join(d.cfg.dir("keys"), "manager.key"),
+				Instance: d.cfg.Node, ClaimLease: d.cfg.Lease, MinDiskFree: d.cfg.Watermark}
+			if d.bus != nil {
+				cfg.Storing = d.bus.Ready
+			}
+			svc, err = manager.New(cfg)
 			return err
 		},
 		Run:  func(ctx context.Context) error { return svc.Run(ctx) },

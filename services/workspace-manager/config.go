@@ -38,6 +38,7 @@ type Config struct {
 	Concurrency int             // messages of one consumer handled at once; 32
 	Quota       workspace.Quota // of tenants that have none; 10,000 pending, 16 sandboxes, 16 pool members
 
+	Storing func() error     // why the mesh's server stores nothing now, as for a full disk; nil where it runs elsewhere
 	Purgers []Purger         // who else removes a workspace's things; nil is the services that own such things
 	Now     func() time.Time // time.Now
 }

@@ -55,6 +55,7 @@ func (s *Service) serve() (stop func(), err error) {
 		mesh.Op(workspace.OpSandboxPause, 3*quick, s.SandboxPause),
 		mesh.Op(workspace.OpSandboxResume, 3*quick, s.SandboxResume),
 		mesh.Op(workspace.OpNodeList, quick, s.NodeList),
+		mesh.Op(workspace.OpMeshState, quick, s.MeshState),
 	)
 	if err != nil {
 		return nil, err
