@@ -90,6 +90,9 @@ func (n *Node) create(ctx context.Context, s *Sandbox, level Level, runtime stri
 	}
 	launch := s.channel.Launch(n.cfg.Init, n.cfg.Forwards...).LimitPIDs(limits.PIDs).LimitMemory(limits.Memory)
 	launch = confined(launch, Describe(level, s.spec))
+	if s.hasLate() {
+		launch = launch.Late(latePath+"/"+lateFiles, WorkspacePath)
+	}
 	s.init, err = n.engine.Create(ctx, containerd.Container{
 		ID: s.id, Image: image, Spec: n.oci(s, level, runtime, launch), Labels: labels, Runtime: runtime,
 		HostID: s.ids.first(), Size: rangeSize, Log: s.path("init.log"), OwnRoot: s.spec.Isolation.WritableRoot,

@@ -37,8 +37,9 @@ func TestHigh(t *testing.T) {
 			require.NoError(t, n.Close())
 		}
 	})
-	t.Run("sees", func(t *testing.T) { highSees(t, s) })
+	requireNothingRuns(t, s)
 	t.Run("files", func(t *testing.T) { highFiles(t, s) })
+	t.Run("sees", func(t *testing.T) { highSees(t, s) })
 	t.Run("processes", func(t *testing.T) { highProcesses(t, s) })
 	t.Run("pause", func(t *testing.T) { highPause(t, s) })
 
@@ -72,6 +73,15 @@ func TestHigh(t *testing.T) {
 	<-again.Gone()
 	requireNothing(t, n)
 	require.Empty(t, highTraces(t, n))
+}
+
+// noAdmin counts who is process 1's program, and names who could mount something.
+const noAdmin = "grep -lx init /proc/[0-9]*/comm | wc -l; for c in $(awk '/^Cap/ {print $2}' /proc/[0-9]*/status); do [ $((0x$c >> 21 & 1)) = 0 ] || echo admin; done"
+
+// requireNothingRuns before the sandbox has its workspace: there is still somebody in it who may mount.
+func requireNothingRuns(t *testing.T, s *Sandbox) {
+	_, err := s.Supervisor().Run(within(t, 20*time.Second), supervisor.ProcessSpec{Argv: supervisor.Texts("/bin/true"), Identity: Payload(), Dir: "/"}, nil, 1)
+	require.True(t, fault.Is(err, fault.Conflict), "%v", err)
 }
 
 // readSome reads output until there are at least want bytes, each in its place.
@@ -108,7 +118,8 @@ func highSees(t *testing.T, s *Sandbox) {
 		{"process 1 is closed to it", "cat /proc/1/environ 2>&1 >/dev/null | grep -o 'Permission denied'; kill -9 1 2>&1 | grep -o 'not permitted'", "Permission denied\nnot permitted\n"},
 		{"a root that it can't write, and no disk", "touch /x /etc/x 2>&1 | grep -cE 'Read-only|Permission denied'; ls -l /dev | grep -c ^b", "2\n0\n"},
 		{"its memory, not the node's", "awk '/MemTotal/ {print ($2 <= 256*1024)}' /proc/meminfo", "1\n"},
-		{"its own places to write", "for d in /tmp $HOME /dev/shm; do echo x > $d/x && cat $d/x; done; ls -A /workspace", "x\nx\nx\n"},
+		{"its own places to write", "for d in /tmp $HOME /dev/shm; do echo x > $d/x && cat $d/x; done; grep -c /workspace /proc/self/mounts", "x\nx\nx\n2\n"},
+		{"who showed the workspace is gone, and nobody can mount", noAdmin, "1\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, out := sh(t, s, c.script)
@@ -123,7 +134,9 @@ func highSees(t *testing.T, s *Sandbox) {
 
 func highFiles(t *testing.T, s *Sandbox) {
 	dir := tree(t, map[string]string{"a.txt": "hello\n"})
-	require.NoError(t, s.MountWorkspace(filesystem.Prepared{Path: dir, UID: diskUID, GID: diskUID}, false), "it comes when the sandbox runs")
+	files := filesystem.Prepared{Path: dir, UID: diskUID, GID: diskUID}
+	require.NoError(t, s.MountWorkspace(files, false), "it comes when the sandbox runs")
+	require.NoError(t, s.MountWorkspace(files, false), "again changes nothing")
 	_, out := sh(t, s, "cd /workspace && cat a.txt && stat -c '%u %a' . a.txt && echo more >> a.txt && echo new > b.txt && mkdir d && ln -s /etc/passwd l")
 	require.Equal(t, "hello\n1000 755\n1000 644\n", out)
 	for _, f := range []string{"a.txt", "b.txt", "d", "l"} {
@@ -303,11 +316,13 @@ func TestHighIsClaimed(t *testing.T) {
 	mold.Level = workspace.LevelHigh
 	m, err := n.CreateBlank(within(t, time.Minute), mold)
 	require.NoError(t, err)
+	requireNothingRuns(t, m)
 	spec := testSpec()
 	high(&spec)
 	spec.Files = true
 	s, err := n.Bind(within(t, time.Minute), m, spec)
 	require.NoError(t, err)
+	requireNothingRuns(t, s)
 	dir := tree(t, map[string]string{"a.txt": "hello\n"})
 	require.NoError(t, s.MountWorkspace(filesystem.Prepared{Path: dir, UID: diskUID, GID: diskUID}, false))
 	require.NoError(t, s.WriteSecrets([]secrets.File{{Name: "token", Value: []byte("hunter2")}}))
@@ -333,6 +348,8 @@ func TestHighIsClaimed(t *testing.T) {
 	}, nil, 1<<20)
 	require.NoError(t, err)
 	require.Equal(t, "0\n1000\ny\n1\n", string(r.Stdout)+string(r.Stderr))
+	_, out = sh(t, s, noAdmin)
+	require.Equal(t, "1\n", out, "also beside root inside")
 	require.NoError(t, s.Destroy(within(t, time.Minute)))
 	requireNothing(t, n)
 	require.Empty(t, highTraces(t, n))

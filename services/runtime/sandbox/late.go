@@ -9,19 +9,18 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/weftmesh/weft/services/runtime/internal/containerd"
-	"github.com/weftmesh/weft/services/runtime/supervisor"
-	"github.com/weftmesh/weft/services/runtime/weftinit"
 )
 
 // What is mounted on a mount of a container appears inside, but not under gVisor: it holds the directory that was
 // there at the start. What is mounted below that directory does appear. So a sandbox of gVisor's whose workspace comes
-// late has a directory for it at latePath, and is told to show it at WorkspacePath when it is there.
+// late has a directory for it at latePath, and its process 1 is told to show it at WorkspacePath when it is there. Nothing
+// runs in it before.
 const (
 	latePath  = "/.weft/late"
 	lateFiles = "files"
 )
 
-// showTimeout bounds the one program that is run for it.
+// showTimeout bounds what takes process 1 a millisecond.
 const showTimeout = 20 * time.Second
 
 // isLate says whether the workspace comes after the start, to a sandbox that can't see it by itself.
@@ -62,15 +61,14 @@ func (s *Sandbox) lateMounts() []specs.Mount {
 	}
 }
 
-// show has the sandbox show its workspace, which was just mounted. Others see it by themselves.
+// show has process 1 show the workspace, which was just mounted. Others see it by themselves. Again changes nothing.
 func (s *Sandbox) show() error {
 	if !s.hasLate() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), showTimeout)
 	defer cancel()
-	err := s.node.engine.RunPrivileged(ctx, s.id, "CAP_SYS_ADMIN", supervisor.InitPath, weftinit.BindCommand, latePath+"/"+lateFiles, WorkspacePath)
-	if err != nil {
+	if err := s.channel.Show(ctx); err != nil {
 		return fmt.Errorf("show the workspace: %w", err)
 	}
 	return nil

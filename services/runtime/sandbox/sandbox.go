@@ -83,8 +83,10 @@ func (s *Sandbox) MountWorkspace(p filesystem.Prepared, readOnly bool) error {
 	s.destroy.Lock() // not while it is being taken away
 	defer s.destroy.Unlock()
 	target := s.workspace()
-	if done, err := isMounted(target); err != nil || done {
+	if done, err := isMounted(target); err != nil {
 		return err
+	} else if done {
+		return s.show() // an earlier process may have died before it
 	}
 	if p.Layers != nil {
 		if err := s.owners.mountOverlay(target, s.path("layers"), *p.Layers, ownerMap{uid: p.UID, gid: p.GID, to: s.HostUID()}, readOnly); err != nil {

@@ -88,6 +88,14 @@ func (l Launch) Root(capabilities []int) Launch {
 	return l
 }
 
+// Late is for a sandbox whose kernel does not see what is mounted on a directory that it has already: process 1 shows the
+// directory from at to when Show says so, and starts nothing before. It makes a process for it that keeps CAP_SYS_ADMIN.
+func (l Launch) Late(from, to string) Launch {
+	l.Args = append(slices.Clone(l.Args), "-late="+from+"="+to)
+	l.Capabilities = append(slices.Clone(l.Capabilities), "CAP_SYS_ADMIN")
+	return l
+}
+
 // DefaultForwards are the mesh and Vault, where the environment of every payload says they are.
 func DefaultForwards() []Forward {
 	return []Forward{{"nats", "127.0.0.1:4222"}, {"vault", "127.0.0.1:8200"}}

@@ -16,3 +16,9 @@ func (s *Sandbox) SetLimits(ctx context.Context, pids, memory int64) error {
 	_, err := s.askAgain(ctx, wire.Request{Op: wire.OpLimits, Limits: &wire.Limits{PIDs: pids, Memory: memory}})
 	return err
 }
+
+// Show has process 1 show what Launch.Late said. Done again it changes nothing.
+func (s *Sandbox) Show(ctx context.Context) error {
+	_, err := s.askAgain(ctx, wire.Request{Op: wire.OpShow})
+	return err
+}

@@ -56,6 +56,8 @@ func (c *call) dispatch() error {
 		return c.reply(wire.Reply{Usage: &u})
 	case wire.OpLimits:
 		return c.limits()
+	case wire.OpShow:
+		return c.done(c.s.show.now())
 	case wire.OpDial:
 		return c.dial()
 	case wire.OpAttach, wire.OpStdin, wire.OpWait, wire.OpSignal, wire.OpStop, wire.OpResize:

@@ -29,6 +29,7 @@ type config struct {
 	seccomp  string // profile of system calls
 	root     bool   // payload may be uid 0
 	caps     uint64 // that it has then
+	late     lateSpec
 }
 
 type forwardSpec struct{ name, addr string }
@@ -41,9 +42,6 @@ const (
 
 // Main is weft-init: it gives the exit code.
 func Main(args []string, stderr io.Writer) int {
-	if len(args) > 1 && args[1] == BindCommand {
-		return bind(args[2:], stderr)
-	}
 	cfg, err := parse(args, stderr)
 	if err != nil {
 		fmt.Fprintln(stderr, "weft-init:", err)
@@ -75,6 +73,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 		cfg.forwards = append(cfg.forwards, forwardSpec{name, addr})
 		return nil
 	})
+	fs.Func("late", "from=to: directory that is shown at another when the node says so", cfg.late.set)
 	if len(args) > 0 {
 		args = args[1:]
 	}
@@ -110,6 +109,9 @@ func run(cfg config) error {
 	}
 	s := newSupervisor(cfg)
 	if err := s.listenForwards(cfg.forwards); err != nil {
+		return err
+	}
+	if err := s.makeBinder(cfg.late); err != nil {
 		return err
 	}
 	if err := reservePIDs(cfg.pids); err != nil {

@@ -44,11 +44,17 @@ func newReaper() *reaper {
 
 // fork starts a child; owner, which must have room for one, gets its end.
 func (r *reaper) fork(path string, argv []string, attr *syscall.ProcAttr, owner chan<- ended) (int, error) {
+	return r.child(owner, func() (int, error) {
+		defer r.raiseOOMScore()()
+		return syscall.ForkExec(path, argv, attr)
+	})
+}
+
+// child has begin make a child; owner gets its end.
+func (r *reaper) child(owner chan<- ended, begin func() (int, error)) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	restore := r.raiseOOMScore()
-	pid, err := syscall.ForkExec(path, argv, attr)
-	restore()
+	pid, err := begin()
 	if err != nil {
 		return 0, err
 	}

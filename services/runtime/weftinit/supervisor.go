@@ -29,6 +29,7 @@ type supervisor struct {
 	discards atomic.Int64
 	dials    atomic.Int64
 	sessions sessions
+	show     show
 
 	mu        sync.Mutex
 	processes map[string]*process
@@ -48,6 +49,9 @@ func newSupervisor(cfg config) *supervisor {
 // first answer may have been lost.
 func (s *supervisor) start(spec wire.ProcessSpec, again bool) (*process, error) {
 	if err := spec.Check(); err != nil {
+		return nil, err
+	}
+	if err := s.show.over(); err != nil {
 		return nil, err
 	}
 	p, mine, err := s.register(spec, again)

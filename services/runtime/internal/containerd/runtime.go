@@ -216,19 +216,6 @@ func (e *Engine) dropGoferNetwork() error {
 	return nil
 }
 
-// RunPrivileged runs argv, a program of ours, beside process 1 of a container of gVisor's, as its root with one
-// capability more than that has, and waits for its end. runsc does it in less than half the time that it takes by
-// containerd, which need not know of it.
-func (e *Engine) RunPrivileged(ctx context.Context, id, capability string, argv ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
-	defer cancel()
-	args := append([]string{"--root", filepath.Join(e.runscRoot(), Namespace), "exec", "--user", "0:0", "--cwd", "/", "--cap", capability, id}, argv...)
-	if out, err := program(ctx, e.cfg.Runsc, args...); err != nil {
-		return fmt.Errorf("runsc exec in %s: %w: %s", id, err, out)
-	}
-	return nil
-}
-
 // output says where process 1's standard outputs go. gVisor's shim takes a file that is there, by its path; the
 // others make one, by its address.
 func output(runtime, log string) (cio.Creator, error) {

@@ -4,6 +4,10 @@ package wire
 // answers also shows that it is there.
 const OpLimits Op = "limits"
 
+// OpShow has process 1 of a sandbox that was launched with a late workspace show it where payload expects it. Done again
+// it changes nothing. Nothing is started in such a sandbox before.
+const OpShow Op = "show"
+
 // Limits of a sandbox, as process 1 must know them: those of the control group around it.
 type Limits struct {
 	PIDs   int64 `json:"pids"`         // processes and threads, ReservedPIDs of them its own
