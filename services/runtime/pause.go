@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/weftmesh/weft/pkg/fault"
 	"github.com/weftmesh/weft/schemas/runtime"
@@ -88,7 +89,10 @@ func (i *interactive) reissue(ctx context.Context) error {
 	ask, cancel := context.WithTimeout(ctx, i.s.cfg.timing.ask)
 	defer cancel()
 	rep, err := i.s.cfg.Secrets.Renew(ask, secrets.RenewRequest{Leases: []secrets.LeaseRef{i.ref()}})
-	if err != nil || len(rep.Results) != 1 {
+	if err == nil && len(rep.Results) != 1 {
+		err = fmt.Errorf("%d results for one lease", len(rep.Results))
+	}
+	if err != nil {
 		return fault.Wrap(err, fault.Unavailable, "the credentials of sandbox %s can't be renewed now; try again", i.h.sandbox)
 	}
 	switch r := rep.Results[0]; fault.Code(r.Code) {

@@ -7,7 +7,6 @@ import (
 	"github.com/weftmesh/weft/pkg/app/failpoint"
 	"github.com/weftmesh/weft/pkg/fault"
 	"github.com/weftmesh/weft/schemas/workspace"
-	"github.com/weftmesh/weft/services/runtime/sandbox"
 )
 
 // The points at which a test kills this process.
@@ -63,7 +62,7 @@ func (s *Service) free() int {
 	if draining {
 		return 0
 	}
-	if disk, err := sandbox.FreeDisk(s.cfg.DataDir); err != nil || disk < s.cfg.MinFree {
+	if s.diskLeft() != nil {
 		return 0
 	}
 	return s.cfg.Slots - used

@@ -3,12 +3,14 @@ package runtime
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/weftmesh/weft/pkg/fault"
 	"github.com/weftmesh/weft/schemas"
 	"github.com/weftmesh/weft/schemas/runtime"
 	"github.com/weftmesh/weft/schemas/workspace"
+	"github.com/weftmesh/weft/services/runtime/sandbox"
 )
 
 // SandboxSnapshot makes an image of a sandbox's own and of what the sandbox has changed of its root. The sandbox stands still
@@ -23,6 +25,9 @@ func (s *Service) SandboxSnapshot(ctx context.Context, req runtime.SandboxSnapsh
 	if err := s.checkSnapshot(req.Image, i.e.Sandbox.Tenant); err != nil {
 		return runtime.Snapshot{}, err
 	}
+	if err := s.diskLeft(); err != nil {
+		return runtime.Snapshot{}, err
+	}
 	var out runtime.Snapshot
 	err := i.do(ctx, func(ctx context.Context) error {
 		return i.h.hush(ctx, func() error {
@@ -32,6 +37,15 @@ func (s *Service) SandboxSnapshot(ctx context.Context, req runtime.SandboxSnapsh
 		})
 	})
 	return out, err
+}
+
+// diskLeft refuses what would take more of a disk on which nothing new is begun either.
+func (s *Service) diskLeft() error {
+	disk, err := sandbox.FreeDisk(s.cfg.DataDir)
+	if err == nil && disk < s.cfg.MinFree {
+		err = fmt.Errorf("%d bytes are free", disk)
+	}
+	return fault.Wrap(err, fault.Exhausted, "node %s has too little free disk; delete templates of snapshots that nobody needs, or ask whoever runs it", s.cfg.Node)
 }
 
 // checkSnapshot refuses names under which somebody else would find the image, or nobody.

@@ -116,10 +116,11 @@ func (n *Node) makeLayer(ctx context.Context, s *Sandbox) error {
 	}
 	upper := filepath.Join(dir, "upper")
 	if made {
-		if st, err := os.Lstat(upper); err != nil || !st.IsDir() {
-			return fault.Wrap(err, fault.Invalid, "%s is not the disk of a writable layer", s.spec.From)
+		st, err := os.Lstat(upper)
+		if err == nil && !st.IsDir() {
+			err = unix.ENOTDIR
 		}
-		return nil
+		return fault.Wrap(err, fault.Invalid, "%s is not the disk of a writable layer", s.spec.From)
 	}
 	if err := os.Mkdir(upper, 0o755); err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/weftmesh/weft/pkg/diskimage"
 	"github.com/weftmesh/weft/pkg/fault"
 	"github.com/weftmesh/weft/services/runtime/supervisor"
 )
@@ -130,6 +131,22 @@ func TestLayersAreAdoptedAndReconciled(t *testing.T) {
 	require.True(t, ok)
 	require.FileExists(t, filepath.Join(dir, "tmp/b"))
 	require.NoError(t, adopted[0].Destroy(within(t, 30*time.Second)))
+	requireNothing(t, n)
+}
+
+// A disk on which no layer is, is refused.
+func TestADiskThatIsNoLayer(t *testing.T) {
+	n := newNode(t, machine.Engine(t))
+	dir, image := t.TempDir(), filepath.Join(t.TempDir(), "a.img")
+	require.NoError(t, n.disks.Create(t.Context(), image, 8<<20))
+	require.NoError(t, diskimage.Mount(image, dir))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "upper"), nil, 0o600))
+	require.NoError(t, unix.Unmount(dir, 0))
+	spec := testSpec()
+	writable(&spec)
+	spec.From = image
+	_, err := n.Create(within(t, 30*time.Second), spec)
+	require.True(t, fault.Is(err, fault.Invalid), "%v", err)
 	requireNothing(t, n)
 }
 

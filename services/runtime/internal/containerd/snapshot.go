@@ -21,6 +21,9 @@ import (
 	"github.com/weftmesh/weft/schemas/workspace"
 )
 
+// maxLayers of an image: the kernel takes a page of text for all directories of an overlay.
+const maxLayers = 40
+
 // labelSnapshot is on the images that snapshots made.
 const labelSnapshot = "dev.weft/snapshot"
 
@@ -110,6 +113,9 @@ func addLayerBlob(ctx context.Context, store content.Store, ref string, write fu
 // addManifest stores the config and the manifest of an image with one more layer.
 func addManifest(ctx context.Context, store content.Store, m ocispec.Manifest, layer ocispec.Descriptor) (ocispec.Descriptor, error) {
 	none := ocispec.Descriptor{}
+	if len(m.Layers) >= maxLayers {
+		return none, fault.New(fault.Exhausted, "the image has %d layers already, of snapshots made of snapshots; make a template anew from its recipe", len(m.Layers))
+	}
 	b, err := content.ReadBlob(ctx, store, m.Config)
 	if err != nil {
 		return none, err
