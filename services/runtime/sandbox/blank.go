@@ -131,7 +131,7 @@ func (n *Node) CreateBlank(ctx context.Context, m Mold) (*Sandbox, error) {
 		return nil, fault.Wrap(err, fault.Invalid, "a warm pool needs a tenant: %v", err)
 	}
 	spec := Spec{ID: schemas.NewID(), Tenant: m.Pool.Tenant, Level: m.Level, Image: m.Image, Isolation: m.Isolation, Resources: m.Resources}
-	if err := spec.checkIsolation(); err != nil {
+	if err := errors.Join(spec.checkIsolation(), spec.checkImage()); err != nil {
 		return nil, fault.Wrap(err, fault.Invalid, "a warm pool's members can't be made: %v", err)
 	}
 	fingerprint, err := n.Fingerprint(ctx, m)

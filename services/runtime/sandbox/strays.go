@@ -156,7 +156,10 @@ func (n *Node) nameless() ([]Item, error) {
 		for _, name := range entries {
 			if schemas.CheckID("sandbox", name) != nil {
 				_, err := mounts.Detach(filepath.Join(dir, name))
-				took("directory", name, errors.Join(err, os.RemoveAll(filepath.Join(dir, name))))
+				if err == nil { // else it would reach what is mounted
+					err = os.RemoveAll(filepath.Join(dir, name))
+				}
+				took("directory", name, err)
 			}
 		}
 	}
