@@ -32,6 +32,9 @@ func (s *Service) SandboxFork(ctx context.Context, by mesh.Caller, req workspace
 	if err != nil {
 		return none, err
 	}
+	if err := v.admit(&source.Value.Run); err != nil { // the tenant's policy may have been narrowed since
+		return none, err
+	}
 	if err := v.checkSandboxes(ws, req.Count); err != nil {
 		return none, err
 	}
@@ -46,7 +49,7 @@ func (s *Service) SandboxFork(ctx context.Context, by mesh.Caller, req workspace
 		return none, err
 	}
 	for _, r := range forks {
-		if r, err = s.started(ctx, r.Key); err != nil {
+		if r, err = s.started(ctx, r); err != nil {
 			return none, err
 		}
 		v.wait(ctx, r.Sequence)
@@ -93,13 +96,21 @@ func valuesOf(rs []records.Record[workspace.Sandbox]) []workspace.Sandbox {
 }
 
 // started writes that a sandbox can be used.
-func (s *Service) started(ctx context.Context, k records.Key) (records.Record[workspace.Sandbox], error) {
-	return s.stores.sandboxes.Update(ctx, k, func(b *workspace.Sandbox) (string, error) {
+func (s *Service) started(ctx context.Context, r records.Record[workspace.Sandbox]) (records.Record[workspace.Sandbox], error) {
+	run := func(b *workspace.Sandbox) (string, error) {
 		if b.State != workspace.SandboxCreating {
 			return "", nil
 		}
 		now := s.cfg.Now().UTC()
 		b.State, b.RunningAt = workspace.SandboxRunning, &now
 		return b.State, nil
-	})
+	}
+	b := r.Value
+	if event, _ := run(&b); event != "" { // nobody else has written it meanwhile, as a rule: then it need not be read again
+		n, err := s.stores.sandboxes.Write(ctx, r.Key, r.Sequence, event, b)
+		if !fault.Is(err, fault.Conflict) {
+			return n, err
+		}
+	}
+	return s.stores.sandboxes.Update(ctx, r.Key, run)
 }

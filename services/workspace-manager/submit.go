@@ -21,7 +21,7 @@ import (
 func (v *view) submission(ctx context.Context, d mesh.Delivery) error {
 	from, err := schemas.ParseSubject(d.Subject)
 	if err != nil || from.Plane != schemas.PlaneTask || from.Tenant != v.tenant {
-		return mesh.Dead(fault.Wrap(err, fault.Invalid, "not a subject for submissions: %s", d.Subject))
+		return mesh.Dead(fault.New(fault.Invalid, "not a subject for submissions: %s", d.Subject))
 	}
 	sub, problem := submission.Decode(d.Data)
 	if errors.Is(problem, submission.ErrUndecodable) {

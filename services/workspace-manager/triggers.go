@@ -34,7 +34,7 @@ type cause struct {
 func (v *view) message(ctx context.Context, d mesh.Delivery) error {
 	s, err := schemas.ParseSubject(d.Subject)
 	if err != nil || s.Plane != schemas.PlaneMsg || s.Tenant != v.tenant {
-		return mesh.Dead(fault.Wrap(err, fault.Invalid, "not a subject for messages: %s", d.Subject))
+		return mesh.Dead(fault.New(fault.Invalid, "not a subject for messages: %s", d.Subject))
 	}
 	for _, tr := range v.triggers.in(s.Workspace) {
 		if !trigger.MatchMessage(&tr.Value, s.To, s.Principal) {
