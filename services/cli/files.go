@@ -75,7 +75,7 @@ func (a *app) filesList(ctx context.Context, o filesList) error {
 		}
 		if a.json || o.long {
 			return items(a, es, "mode size modified path", func(e filesystem.Entry) []string {
-				return []string{mode(e), size(e.Size), e.MTime.Local().Format("2006-01-02 15:04"), shown(e)}
+				return []string{fileMode(e.Type, e.Mode), size(e.Size), e.MTime.Local().Format("2006-01-02 15:04"), shown(e)}
 			})
 		}
 		for _, e := range es {
@@ -85,25 +85,31 @@ func (a *app) filesList(ctx context.Context, o filesList) error {
 	})
 }
 
-func mode(e filesystem.Entry) string {
-	m := fs.FileMode(e.Mode & 0o777)
-	switch e.Type {
+func shown(e filesystem.Entry) string { return fileShown(e.Type, e.Path, e.Target) }
+
+// fileMode is a mode as ls shows it.
+func fileMode(kind string, bits uint32) string {
+	m := fs.FileMode(bits & 0o777)
+	switch kind {
 	case "dir":
 		m |= fs.ModeDir
 	case "symlink":
 		m |= fs.ModeSymlink
+	case "other":
+		m |= fs.ModeIrregular
 	}
 	return m.String()
 }
 
-func shown(e filesystem.Entry) string {
-	switch e.Type {
+// fileShown is a path that says of what kind it is.
+func fileShown(kind, path, target string) string {
+	switch kind {
 	case "dir":
-		return e.Path + "/"
+		return path + "/"
 	case "symlink":
-		return e.Path + " -> " + e.Target
+		return path + " -> " + target
 	}
-	return e.Path
+	return path
 }
 
 type filesGet struct {

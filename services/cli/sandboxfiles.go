@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -104,31 +103,10 @@ func (a *app) fsList(ctx context.Context, f *client.SandboxFiles, r runtime.File
 	})
 }
 
-func fsMode(e runtime.FileEntry) string {
-	m := fs.FileMode(e.Mode & 0o777)
-	switch e.Type {
-	case "dir":
-		m |= fs.ModeDir
-	case "symlink":
-		m |= fs.ModeSymlink
-	case "other":
-		m |= fs.ModeIrregular
-	}
-	return m.String()
-}
-
-func fsShown(e runtime.FileEntry) string {
-	switch e.Type {
-	case "dir":
-		return e.Path + "/"
-	case "symlink":
-		return e.Path + " -> " + e.Target
-	}
-	return e.Path
-}
+func fsShown(e runtime.FileEntry) string { return fileShown(e.Type, e.Path, e.Target) }
 
 func fsRow(e runtime.FileEntry) []string {
-	return []string{fsMode(e), fmt.Sprint(e.UID), fmt.Sprint(e.GID), size(e.Size), e.ModTime.Local().Format("2006-01-02 15:04"), fsShown(e)}
+	return []string{fileMode(e.Type, e.Mode), fmt.Sprint(e.UID), fmt.Sprint(e.GID), size(e.Size), e.ModTime.Local().Format("2006-01-02 15:04"), fsShown(e)}
 }
 
 func (a *app) fsCatCommand() *cobra.Command {
@@ -166,20 +144,28 @@ func (a *app) fsAppendCommand() *cobra.Command {
 		})
 }
 
+// input is the local file that is named, or stdin.
+func (a *app) input(local []string) (in io.Reader, done func(), err error) {
+	if len(local) == 0 || local[0] == "-" {
+		return a.in, func() {}, nil
+	}
+	f, err := os.Open(local[0])
+	if err != nil {
+		return nil, nil, fault.Wrap(err, fault.NotFound, "it can't be read")
+	}
+	return f, func() { _ = f.Close() }, nil
+}
+
 func (a *app) fsSend(use, short, keep string, send func(context.Context, *client.SandboxFiles, runtime.FileWrite, io.Reader) (runtime.FileEntry, error)) *cobra.Command {
 	var w runtime.FileWrite
 	var mode modeValue
 	c := &cobra.Command{Use: use, Short: short, Args: between(2, "SANDBOX", "PATH", "LOCAL"),
 		RunE: func(c *cobra.Command, args []string) error {
-			in := a.in
-			if len(args) == 3 && args[2] != "-" {
-				file, err := os.Open(args[2])
-				if err != nil {
-					return fault.Wrap(err, fault.NotFound, "it can't be read")
-				}
-				defer func() { _ = file.Close() }()
-				in = file
+			in, done, err := a.input(args[2:])
+			if err != nil {
+				return err
 			}
+			defer done()
 			return a.onSandboxFiles(c.Context(), args[0], args[1:2], func(f *client.SandboxFiles, p []runtime.FilePath) error {
 				w.FilePath, w.Mode = p[0], uint32(mode)
 				e, err := send(c.Context(), f, w, in)
@@ -221,7 +207,7 @@ func (a *app) fsStatCommand() *cobra.Command {
 					return err
 				}
 				return a.item(e, func(w io.Writer) {
-					fields(w, "path", fsShown(e), "type", e.Type, "size", fmt.Sprint(e.Size), "mode", fsMode(e), "uid", fmt.Sprint(e.UID), "gid", fmt.Sprint(e.GID), "modified", clock(&e.ModTime))
+					fields(w, "path", fsShown(e), "type", e.Type, "size", fmt.Sprint(e.Size), "mode", fileMode(e.Type, e.Mode), "uid", fmt.Sprint(e.UID), "gid", fmt.Sprint(e.GID), "modified", clock(&e.ModTime))
 				})
 			})
 		}}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"time"
 
@@ -266,15 +265,11 @@ func (a *app) fsUntarCommand() *cobra.Command {
 	return &cobra.Command{Use: "untar SANDBOX PATH [LOCAL]", Short: "Unpack a tar from stdin or a local file below a directory", Args: between(2, "SANDBOX", "PATH", "LOCAL"),
 		Long: "A tar with names or links that lead out of the directory, or with devices, is refused.",
 		RunE: func(c *cobra.Command, args []string) error {
-			in := a.in
-			if len(args) == 3 && args[2] != "-" {
-				file, err := os.Open(args[2])
-				if err != nil {
-					return fault.Wrap(err, fault.NotFound, "it can't be read")
-				}
-				defer func() { _ = file.Close() }()
-				in = file
+			in, done, err := a.input(args[2:])
+			if err != nil {
+				return err
 			}
+			defer done()
 			return a.onSandboxFiles(c.Context(), args[0], args[1:2], func(f *client.SandboxFiles, p []runtime.FilePath) error {
 				n, err := f.TarIn(c.Context(), p[0], in)
 				if err != nil {
