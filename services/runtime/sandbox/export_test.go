@@ -117,3 +117,13 @@ func TestSnapshotOfWhatIsLargerThanItsDisk(t *testing.T) {
 type counting struct{ n int64 }
 
 func (c *counting) Write(p []byte) (int, error) { c.n += int64(len(p)); return len(p), nil }
+
+// Members of a pool are not made of what is another tenant's.
+func TestAPoolHasNoSnapshotsOfOthers(t *testing.T) {
+	n := newNode(t, machine.Engine(t))
+	mold := testMold()
+	mold.Image = workspace.SnapshotPrefix + "mallory/n1/" + schemas.NewID()
+	_, err := n.CreateBlank(within(t, slowly), mold)
+	require.ErrorContains(t, err, "another tenant")
+	requireNothing(t, n)
+}
