@@ -3,6 +3,7 @@ package filesystem
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/weftmesh/weft/pkg/app/failpoint"
 	"github.com/weftmesh/weft/pkg/fault"
@@ -72,40 +73,46 @@ func (s *Service) Prepare(ctx context.Context, by mesh.Caller, req wire.Prepare)
 		return wire.Prepared{}, fault.New(fault.Invalid, "disk_bytes %d must not be negative", req.DiskBytes)
 	}
 	def(&req.DiskBytes, s.cfg.OverlayBytes)
-	if _, err := s.quota(ctx, sp); err != nil {
-		return wire.Prepared{}, err
-	}
-	if err := s.current(ctx, o); err != nil {
+	err = together(
+		func() error { _, err := s.quota(ctx, sp); return err },
+		func() error { return s.current(ctx, o) },
+	)
+	if err != nil {
 		return wire.Prepared{}, err
 	}
 	if err := sp.hold(ctx); err != nil {
 		return wire.Prepared{}, err
 	}
 	defer sp.release()
-	base, err := s.fence(ctx, sp, req)
+	from, err := s.fence(ctx, sp, req)
 	if err != nil {
 		return wire.Prepared{}, err
 	}
 	failpoint.Hit(afterFence)
-	root, files := manifest.Empty, 0
-	if base != "" {
-		r, err := s.snapshot(ctx, sp, base)
-		if err != nil {
-			return wire.Prepared{}, err
-		}
-		if root, err = chunks.ParseHash(r.Value.Manifest); err != nil {
-			return wire.Prepared{}, err
-		}
-		files = r.Value.Files
-	}
 	made, err := s.trees.Prepare(ctx, sp.trees(), tree.Overlay{
 		Node: by.Principal, Tenant: req.Tenant, Workspace: req.Workspace, Owner: req.Owner, Attempt: req.Attempt, Sandbox: req.Sandbox,
-		Base: base, ReadOnly: req.Mode == modeReadOnly, DiskBytes: req.DiskBytes, IDBase: req.IDBase, From: req.From, At: s.cfg.Clock().UTC(),
-	}, root)
+		Base: from.snapshot, ReadOnly: req.Mode == modeReadOnly, DiskBytes: req.DiskBytes, IDBase: req.IDBase, From: req.From, At: s.cfg.Clock().UTC(),
+	}, from.root)
 	if err != nil {
 		return wire.Prepared{}, storeFault(err)
 	}
-	return s.prepared(made, files), nil
+	return s.prepared(made, from.files), nil
+}
+
+// together runs what waits for others at the same time, and gives the error of the first one that has one.
+func together(do ...func() error) error {
+	errs := make([]error, len(do))
+	var wg sync.WaitGroup
+	for i, f := range do {
+		wg.Go(func() { errs[i] = f() })
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *Service) prepared(o tree.Overlay, files int) wire.Prepared {
@@ -119,49 +126,82 @@ func (s *Service) prepared(o tree.Overlay, files int) wire.Prepared {
 	return p
 }
 
-// fence writes the overlay's record and gives the snapshot that it starts from. An overlay of an earlier attempt is removed.
-func (s *Service) fence(ctx context.Context, sp *space, req wire.Prepare) (base string, err error) {
-	r, err := s.cfg.Records.Overlays.Get(ctx, sp.key(req.Owner))
-	if fault.Is(err, fault.NotFound) {
-		r = records.Record[wire.Overlay]{Value: wire.Overlay{Attempt: -1}}
-	} else if err != nil {
-		return "", err
-	}
+// version is what an overlay starts from: a snapshot, or nothing.
+type version struct {
+	snapshot string
+	root     chunks.Hash
+	files    int
+}
+
+// fence writes the overlay's record and gives what it starts from. An overlay of an earlier attempt is removed.
+func (s *Service) fence(ctx context.Context, sp *space, req wire.Prepare) (version, error) {
+	var (
+		r      records.Record[wire.Overlay]
+		from   version
+		noFrom error // counts for a new overlay only
+	)
+	err := together(
+		func() (err error) {
+			r, err = s.cfg.Records.Overlays.Get(ctx, sp.key(req.Owner))
+			if fault.Is(err, fault.NotFound) {
+				r, err = records.Record[wire.Overlay]{Value: wire.Overlay{Attempt: -1}}, nil
+			}
+			return err
+		},
+		func() error { from, noFrom = s.startOf(ctx, sp, req); return nil },
+	)
 	have := r.Value
 	switch {
+	case err != nil:
+		return version{}, err
 	case have.Attempt > req.Attempt:
-		return "", fault.New(fault.Conflict, "attempt %d was overtaken by attempt %d; end it", req.Attempt, have.Attempt)
+		return version{}, fault.New(fault.Conflict, "attempt %d was overtaken by attempt %d; end it", req.Attempt, have.Attempt)
 	case have.Attempt == req.Attempt && have.Sandbox != req.Sandbox:
-		return "", fault.New(fault.Conflict, "attempt %d has its files in sandbox %s already", req.Attempt, have.Sandbox)
+		return version{}, fault.New(fault.Conflict, "attempt %d has its files in sandbox %s already", req.Attempt, have.Sandbox)
 	case have.Attempt == req.Attempt && have.State != overlayOpen:
-		return "", fault.New(fault.Conflict, "the files of attempt %d were %s already", req.Attempt, have.State)
+		return version{}, fault.New(fault.Conflict, "the files of attempt %d were %s already", req.Attempt, have.State)
 	case have.Attempt == req.Attempt:
-		return have.Base, nil
-	}
-	if base, err = s.startOf(ctx, sp, req); err != nil {
-		return "", err
+		return s.versionOf(ctx, sp, have.Base)
+	case noFrom != nil:
+		return version{}, noFrom
 	}
 	_, err = s.cfg.Records.Overlays.Write(ctx, sp.key(req.Owner), r.Sequence, eventOpened, wire.Overlay{
-		Owner: req.Owner, Attempt: req.Attempt, Sandbox: req.Sandbox, Base: base, State: overlayOpen, At: s.cfg.Clock().UTC(),
+		Owner: req.Owner, Attempt: req.Attempt, Sandbox: req.Sandbox, Base: from.snapshot, State: overlayOpen, At: s.cfg.Clock().UTC(),
 	})
 	if err == nil && have.Sandbox != "" {
 		err = s.trees.Remove(have.Sandbox)
 	}
-	return base, err
+	return from, err
 }
 
-// startOf gives the snapshot that an overlay starts from: the head, or that of the overlay that it copies.
-func (s *Service) startOf(ctx context.Context, sp *space, req wire.Prepare) (string, error) {
+// startOf gives what an overlay starts from: the head, or what the overlay that it copies began with.
+func (s *Service) startOf(ctx context.Context, sp *space, req wire.Prepare) (version, error) {
 	if req.From == "" {
 		st, err := s.head(ctx, sp)
 		if err == nil {
 			err = s.settle(ctx, sp, st)
 		}
-		return st.Value.Snapshot, err
+		return version{st.Value.Snapshot, st.root, st.Value.Files}, err
 	}
 	r, err := s.cfg.Records.Overlays.Get(ctx, sp.key(req.From))
 	if err == nil && (r.Value.State != overlayOpen || r.Value.Sandbox != req.From) {
 		err = fault.New(fault.Conflict, "the files of sandbox %s were %s already", req.From, r.Value.State)
 	}
-	return r.Value.Base, err
+	if err != nil {
+		return version{}, err
+	}
+	return s.versionOf(ctx, sp, r.Value.Base)
+}
+
+// versionOf gives what a snapshot holds; without one, nothing.
+func (s *Service) versionOf(ctx context.Context, sp *space, snapshot string) (version, error) {
+	if snapshot == "" {
+		return version{root: manifest.Empty}, nil
+	}
+	r, err := s.snapshot(ctx, sp, snapshot)
+	if err != nil {
+		return version{}, err
+	}
+	root, err := chunks.ParseHash(r.Value.Manifest)
+	return version{snapshot, root, r.Value.Files}, err
 }

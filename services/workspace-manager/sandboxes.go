@@ -80,7 +80,7 @@ func (s *Service) SandboxCreate(ctx context.Context, by mesh.Caller, req workspa
 		s.stopped(context.WithoutCancel(ctx), k, workspace.Exit{Code: -1, Reason: "start-failed"}, publicFault(err))
 		return none, err
 	}
-	r, err = s.started(ctx, k)
+	r, err = s.started(ctx, r)
 	if err == nil {
 		v.wait(ctx, r.Sequence)
 	}
