@@ -46,12 +46,12 @@ func programByItself(t *testing.T, h *hostileRun) []string {
 		return sha256.Sum256(b)
 	}
 	before := sum()
-	_, _ = sh(t, h.box, `printf '#!/proc/self/exe\n' > /tmp/itself; chmod 755 /tmp/itself
+	h.sh(t, `printf '#!/proc/self/exe\n' > /tmp/itself; chmod 755 /tmp/itself
 		for i in 1 2 3 4 5; do for p in /proc/[0-9]*/exe; do (echo owned > $p) 2>/dev/null; done; done &
 		/tmp/itself; /.weft/init -sandbox=x -run=/tmp; wait; rm -f /tmp/itself`)
 	for _, argv := range [][]string{{"/proc/self/exe"}, {"/tmp/itself"}, {"/proc/1/exe"}, {"/.weft/init", "-sandbox=" + h.box.ID(), "-run=/tmp"}} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		_, _ = h.box.Supervisor().Run(ctx, supervisor.ProcessSpec{Argv: supervisor.Texts(argv...), Identity: Payload(), Dir: "/tmp", KillLeftovers: true, Timeout: 5 * time.Second}, nil, 1<<16)
+		_, _ = h.box.Supervisor().Run(ctx, supervisor.ProcessSpec{Argv: supervisor.Texts(argv...), Identity: h.box.Payload(), Dir: "/tmp", KillLeftovers: true, Timeout: 5 * time.Second}, nil, 1<<16)
 		cancel()
 	}
 	if sum() != before {
@@ -62,7 +62,7 @@ func programByItself(t *testing.T, h *hostileRun) []string {
 
 // imageUnharmed looks at what the first sandbox tried to change, in a second one of the same image.
 func imageUnharmed(t *testing.T, h *hostileRun) []string {
-	other := create(t, h.node, func(s *Spec) { s.Level = h.box.Spec().Level })
+	other := create(t, h.node, h.setting.spec)
 	defer func() { require.NoError(t, other.Destroy(within(t, 30*time.Second))) }()
 	_, out := sh(t, other, "find / -xdev -name '.hostile*' 2>/dev/null; ls /tmp /home/agent /dev/shm /workspace | grep -c hostile; ls /etc/ld.so.preload 2>/dev/null")
 	if strings.TrimSpace(out) != "0" {
@@ -106,12 +106,12 @@ const races = 60
 
 // raced is the path that payload swaps, and where its links lead: to process 1, to the node if it could, to what is the payload's but not to be touched.
 func (h *hostileRun) raced(t *testing.T, do func(ctx context.Context, f *supervisor.Files) string) []string {
-	f := h.box.Supervisor().Files(Payload())
-	_, out := sh(t, h.box, "mkdir -p /home/agent/keep && echo kept > /home/agent/keep/victim && echo kept > /home/agent/keep/deep")
+	f := h.box.Supervisor().Files(h.box.Payload())
+	out := h.sh(t, "mkdir -p /home/agent/keep && echo kept > /home/agent/keep/victim && echo kept > /home/agent/keep/deep")
 	require.Empty(t, out)
 	words := h.meanwhile(t, races, func(ctx context.Context) string { return do(ctx, f) },
 		"swap", "/tmp/raced", "/.weft/run", "/proc/1/root", filepath.Dir(h.marker), "/proc/1/root"+filepath.Dir(h.marker), "/etc", "/run/secrets")
-	_, out = sh(t, h.box, "cat /home/agent/keep/deep; rm -rf /tmp/raced")
+	out = h.sh(t, "cat /home/agent/keep/deep; rm -rf /tmp/raced")
 	require.Equal(t, "kept\n", out)
 	return words
 }
@@ -165,8 +165,8 @@ func raceList(t *testing.T, h *hostileRun) []string {
 // raceRemove removes a tree in which payload swaps a directory with links to files of its own elsewhere:
 // whoever followed one would delete there.
 func raceRemove(t *testing.T, h *hostileRun) []string {
-	f := h.box.Supervisor().Files(Payload())
-	_, out := sh(t, h.box, "mkdir -p /home/agent/keep/sub && echo kept > /home/agent/keep/victim && echo kept > /home/agent/keep/sub/victim")
+	f := h.box.Supervisor().Files(h.box.Payload())
+	out := h.sh(t, "mkdir -p /home/agent/keep/sub && echo kept > /home/agent/keep/victim && echo kept > /home/agent/keep/sub/victim")
 	require.Empty(t, out)
 	words := h.meanwhile(t, races, func(ctx context.Context) string {
 		_ = f.Mkdir(ctx, "/tmp/tree/a", 0o755, true)
@@ -174,7 +174,7 @@ func raceRemove(t *testing.T, h *hostileRun) []string {
 		_ = f.Remove(ctx, "/tmp/tree", true)
 		return "own"
 	}, "swap", "/tmp/tree/b", "/home/agent/keep", "/home/agent", "/home/agent/keep/sub")
-	_, out = sh(t, h.box, "rm -rf /tmp/tree; cat /home/agent/keep/victim /home/agent/keep/sub/victim")
+	out = h.sh(t, "rm -rf /tmp/tree; cat /home/agent/keep/victim /home/agent/keep/sub/victim")
 	if out != "kept\nkept\n" {
 		words = append(words, leaked("what a link led to was removed: %q", out))
 	}
@@ -183,9 +183,9 @@ func raceRemove(t *testing.T, h *hostileRun) []string {
 
 // oddFiles asks for files that are none: whoever opened a pipe would wait for ever.
 func oddFiles(t *testing.T, h *hostileRun) []string {
-	_, out := sh(t, h.box, "cd /tmp && mkdir -p odd && cd odd && mkfifo pipe && ln -s /dev/zero zero && ln -s /proc/1/environ environ && ln -s /proc/1/root"+h.marker+" marker && ln -s loop loop && ln -s /.weft/run/key key && ln -s /proc/kmsg kmsg")
+	out := h.sh(t, "cd /tmp && mkdir -p odd && cd odd && mkfifo pipe && ln -s /dev/zero zero && ln -s /proc/1/environ environ && ln -s /proc/1/root"+h.marker+" marker && ln -s loop loop && ln -s /.weft/run/key key && ln -s /proc/kmsg kmsg")
 	require.Empty(t, out)
-	f := h.box.Supervisor().Files(Payload())
+	f := h.box.Supervisor().Files(h.box.Payload())
 	var words []string
 	for _, name := range []string{"pipe", "zero", "environ", "marker", "loop", "key", "kmsg", strings.Repeat("deep/", 1000), strings.Repeat("x", 300), "..", "\x00"} {
 		r, _, err := f.Read(within(t, time.Minute), "/tmp/odd/"+name, 0, 1)
@@ -198,7 +198,7 @@ func oddFiles(t *testing.T, h *hostileRun) []string {
 		}
 		words = append(words, refusedOr(err, "own"))
 	}
-	sh(t, h.box, "rm -rf /tmp/odd")
+	h.sh(t, "rm -rf /tmp/odd")
 	return words
 }
 
@@ -224,20 +224,13 @@ func bigArguments(t *testing.T, h *hostileRun) []string {
 // filesWithoutEnd makes links until there can be no more. Where nothing counts them but memory, the sandbox
 // ends for want of it, alone.
 func filesWithoutEnd(t *testing.T, h *hostileRun) []string {
-	o := &hostileRun{node: h.node, payload: h.payload, box: create(t, h.node, func(s *Spec) {
-		s.Level, s.Resources.DiskBytes, s.Resources.MemoryBytes = h.box.Spec().Level, 8<<20, 48<<20
+	o := &hostileRun{node: h.node, payload: h.payload, setting: h.setting, box: create(t, h.node, h.setting.spec, func(s *Spec) {
+		s.Resources.DiskBytes, s.Resources.MemoryBytes = hostileDisk(h.setting), 48<<20
 	})}
 	defer func() { require.NoError(t, o.box.Destroy(within(t, 60*time.Second))) }()
 	o.put(t)
-	ctx, cancel := context.WithCancel(within(t, 5*time.Minute))
+	ctx, cancel := untilGone(t, o.box)
 	defer cancel()
-	go func() {
-		select {
-		case <-o.box.Gone():
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 	r, err := o.box.Supervisor().Run(ctx, o.command("inodes", "/tmp", "/home/agent", "/dev/shm", "/workspace"), nil, 1<<16)
 	if err == nil {
 		require.Zero(t, r.Exit.Code, "%s%s", r.Stdout, r.Stderr)

@@ -76,7 +76,7 @@ func hostileTable() string {
 	for _, c := range hostileCases {
 		if c.area != area {
 			area = c.area
-			fmt.Fprintf(&b, "\n**%s**\n\n| attempt | what it tries | standard | high |\n|---|---|---|---|\n", area)
+			fmt.Fprintf(&b, "\n**%s**\n\n| attempt | what it tries | standard | high | root inside: also |\n|---|---|---|---|---|\n", area)
 		}
 		what := c.what
 		if c.seen != "" {
@@ -87,9 +87,21 @@ func hostileTable() string {
 		if c.seen != "" && c.high == "" {
 			high = "as standard: the same code"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", c.name, strings.ReplaceAll(what, "|", "\\|"), words(c.standard), high)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", c.name, strings.ReplaceAll(what, "|", "\\|"), words(c.standard), high, c.forRoot())
 	}
 	return b.String() + "\n"
+}
+
+// forRoot is what root inside gets beyond the level's refusals.
+func (c hostileCase) forRoot() string {
+	var all []string
+	for _, w := range strings.Fields(c.root) {
+		all = append(all, strings.Replace(w, "may:", "may ", 1))
+	}
+	for _, w := range strings.Fields(c.rootHigh) {
+		all = append(all, "high: "+strings.Replace(w, "may:", "may ", 1))
+	}
+	return strings.TrimSpace(strings.Join(all, ", "))
 }
 
 func words(s string) string { return strings.Join(strings.Fields(s), ", ") }

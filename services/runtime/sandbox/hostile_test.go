@@ -25,10 +25,32 @@ import (
 	"github.com/weftmesh/weft/services/runtime/supervisor"
 )
 
-// hostileRun is one level under attack: its sandbox, and what the attempts look for on the node.
+// hostileSetting is what is attacked: a level, with a payload that is nobody or root of its own range.
+type hostileSetting struct {
+	level string
+	root  bool // root inside, and a root file system that it may write
+}
+
+func (a hostileSetting) name() string {
+	if a.root {
+		return a.level + "-root"
+	}
+	return a.level
+}
+
+// spec is a sandbox of the setting.
+func (a hostileSetting) spec(s *Spec) {
+	s.Level = a.level
+	if a.root {
+		s.Isolation.RootInside, s.Isolation.WritableRoot = true, true
+	}
+}
+
+// hostileRun is one setting under attack: its sandbox, and what the attempts look for on the node.
 type hostileRun struct {
 	node    *Node
 	box     *Sandbox
+	setting hostileSetting
 	payload string // the program, on the node
 	secret  string // what no attempt may see
 	marker  string // the file that has it
@@ -38,7 +60,7 @@ type hostileRun struct {
 // hostileIn is where the payload's program lies in a sandbox.
 const hostileIn = "/tmp/hostile"
 
-// TestHostile makes every attempt of hostileCases on every level that this node has.
+// TestHostile makes every attempt of hostileCases on every level that this node has, as nobody and as root inside.
 func TestHostile(t *testing.T) {
 	machine.Need(t)
 	dir, err := os.MkdirTemp("/var/tmp", "weft-open-")
@@ -48,15 +70,19 @@ func TestHostile(t *testing.T) {
 	payload := filepath.Join(dir, "hostile")
 	require.NoError(t, nodetest.Build(payload, "./testdata/hostile"))
 	for _, level := range []string{workspace.LevelStandard, workspace.LevelHigh} {
-		t.Run(level, func(t *testing.T) {
-			attack(t, payload, level)
-		})
+		for _, root := range []bool{false, true} {
+			setting := hostileSetting{level, root}
+			t.Run(setting.name(), func(t *testing.T) {
+				attack(t, payload, setting)
+			})
+		}
 	}
 }
 
-func attack(t *testing.T, payload, level string) {
+func attack(t *testing.T, payload string, setting hostileSetting) {
 	engine := machine.Engine(t)
 	h := prepareHostile(t, newNodeWithoutCleanup(t, engine), payload)
+	h.setting = setting
 	t.Cleanup(func() { // of the node as it is then: one attempt starts it anew
 		for _, s := range h.node.List() {
 			require.NoError(t, s.Destroy(context.WithoutCancel(t.Context())))
@@ -64,11 +90,10 @@ func attack(t *testing.T, payload, level string) {
 		require.NoError(t, h.node.Close())
 	})
 	for _, filled := range []bool{false, true} {
-		h.box = create(t, h.node, func(s *Spec) {
-			s.Level, s.Resources.PIDs = level, 128
-			s.Resources.MemoryBytes = 256 << 20
+		h.box = create(t, h.node, setting.spec, func(s *Spec) {
+			s.Resources.PIDs, s.Resources.MemoryBytes = 128, 256<<20
 			if filled {
-				s.Resources.DiskBytes, s.Resources.PIDs = 8<<20, 48
+				s.Resources.DiskBytes, s.Resources.PIDs = hostileDisk(setting), 48
 			}
 		})
 		h.words["{id}"] = []string{h.box.ID()}
@@ -79,17 +104,20 @@ func attack(t *testing.T, payload, level string) {
 				continue
 			}
 			t.Run(c.name, func(t *testing.T) {
-				if c.node != nil {
+				switch {
+				case setting.apart(c):
+					got[c.name] = h.tryApart(t, c)
+				case c.node != nil:
 					got[c.name] = c.node(t, h)
 				}
 				require.NotEmpty(t, got[c.name], "the attempt said nothing")
 				for _, w := range got[c.name] {
-					require.Contains(t, strings.Fields(c.refusal(level)), w, "%s: %s", c.what, got[c.name])
+					require.True(t, c.refused(setting, w), "%s: %s", c.what, got[c.name])
 				}
 			})
 		}
 		// It is all the same to process 1, and to the node.
-		_, out := sh(t, h.box, "echo as before")
+		out := h.sh(t, "echo as before")
 		require.Equal(t, "as before\n", out)
 		require.NoError(t, h.box.Destroy(within(t, 30*time.Second)))
 	}
@@ -104,6 +132,78 @@ func (c hostileCase) refusal(level string) string {
 		return c.high
 	}
 	return c.standard
+}
+
+// refused says whether a word is one that the setting may answer. Whom root inside only does good or harm to itself
+// gets it: what may be reached is stated for each attempt, by the beginnings of its names.
+func (c hostileCase) refused(a hostileSetting, word string) bool {
+	if slices.Contains(strings.Fields(c.refusal(a.level)), word) {
+		return true
+	}
+	if !a.root {
+		return false
+	}
+	more := c.root
+	if a.level == workspace.LevelHigh {
+		more += " " + c.rootHigh
+	}
+	for _, w := range strings.Fields(more) {
+		if may, ok := strings.CutPrefix(w, "may:"); ok && strings.HasPrefix(word, "REACHED:"+may) || w == word {
+			return true
+		}
+	}
+	return false
+}
+
+// apart says that the attempt is made in a sandbox of its own.
+func (a hostileSetting) apart(c hostileCase) bool {
+	return a.root && a.level == workspace.LevelHigh && c.apart
+}
+
+// tryApart makes an attempt in a sandbox of its own, which may end by it.
+func (h *hostileRun) tryApart(t *testing.T, c hostileCase) []string {
+	o := &hostileRun{node: h.node, payload: h.payload, setting: h.setting, words: h.words, box: create(t, h.node, h.setting.spec, func(s *Spec) { s.Resources.PIDs = 48 })}
+	defer func() { require.NoError(t, o.box.Destroy(within(t, 60*time.Second))) }()
+	o.put(t)
+	type result struct {
+		supervisor.Result
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		r, err := o.box.Supervisor().Run(within(t, 2*time.Minute), o.command(o.expand(c.try)...), nil, 1<<20)
+		done <- result{r, err}
+	}()
+	select {
+	case r := <-done:
+		require.NoError(t, r.err)
+		return strings.Fields(string(r.Stdout))
+	case <-o.box.Gone():
+		require.NoError(t, o.box.Destroy(within(t, 60*time.Second)))
+		<-done
+		return []string{"ends"}
+	}
+}
+
+// untilGone ends with the sandbox.
+func untilGone(t *testing.T, s *Sandbox) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(within(t, 5*time.Minute))
+	go func() {
+		select {
+		case <-s.Gone():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+// hostileDisk is little, and room for the program itself where that lies on the same disk.
+func hostileDisk(a hostileSetting) int64 {
+	if a.root {
+		return 12 << 20
+	}
+	return 8 << 20
 }
 
 // prepareHostile makes what the attempts look for: a file, ports, sockets, shared memory, a queue of the node.
@@ -163,7 +263,7 @@ func (h *hostileRun) put(t *testing.T) {
 	f, err := os.Open(h.payload)
 	require.NoError(t, err)
 	defer f.Close()
-	_, err = h.box.Supervisor().Files(Payload()).Write(within(t, 60*time.Second), hostileIn, 0o755, f)
+	_, err = h.box.Supervisor().Files(h.box.Payload()).Write(within(t, 60*time.Second), hostileIn, 0o755, f)
 	require.NoError(t, err)
 }
 
@@ -177,13 +277,15 @@ func (h *hostileRun) tryAll(t *testing.T, filled bool) map[string][]string {
 	}
 	var as []attempt
 	for _, c := range hostileCases {
-		if c.filled == filled && c.try != nil {
+		if c.filled == filled && c.try != nil && !h.setting.apart(c) {
 			as = append(as, attempt{Name: c.name, Argv: h.expand(c.try)})
 		}
 	}
 	in, err := json.Marshal(as)
 	require.NoError(t, err)
-	r, err := h.box.Supervisor().Run(within(t, 5*time.Minute), h.command("run"), in, 4<<20)
+	ctx, cancel := untilGone(t, h.box)
+	defer cancel()
+	r, err := h.box.Supervisor().Run(ctx, h.command("run"), in, 4<<20)
 	require.NoError(t, err)
 	require.Zero(t, r.Exit.Code, "%s%s", r.Stdout, r.Stderr)
 	got := map[string][]string{}
@@ -214,10 +316,28 @@ func (h *hostileRun) expand(args []string) []string {
 }
 
 func (h *hostileRun) command(argv ...string) supervisor.ProcessSpec {
-	return supervisor.ProcessSpec{
-		Argv: supervisor.Texts(append([]string{hostileIn}, argv...)...), Identity: Payload(), Dir: "/tmp",
-		Env: supervisor.Texts("PATH=/usr/local/bin:/usr/bin:/bin", "HOME="+HomePath), KillLeftovers: true,
+	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + HomePath}
+	if h.setting.root { // what it is, and no more
+		caps := uint64(0)
+		for _, c := range capNumbers(workspace.RootCapabilities) {
+			caps |= 1 << c
+		}
+		env = append(env, fmt.Sprintf("HOSTILE_ROOT=%x", caps))
 	}
+	return supervisor.ProcessSpec{
+		Argv: supervisor.Texts(append([]string{hostileIn}, argv...)...), Identity: h.box.Payload(), Dir: "/tmp",
+		Env: supervisor.Texts(env...), KillLeftovers: true,
+	}
+}
+
+// sh runs a script as the payload's user.
+func (h *hostileRun) sh(t *testing.T, script string) string {
+	run := sh
+	if h.setting.root {
+		run = asRoot
+	}
+	_, out := run(t, h.box, script)
+	return out
 }
 
 // run gives the words that one verb says.

@@ -43,6 +43,9 @@ func (n *Node) writableRoot(ctx context.Context, s *Sandbox, image containerd.Im
 	if err := s.furnish(); err != nil {
 		return err
 	}
+	if err := n.holdTmp(s); err != nil {
+		return err
+	}
 	if s.blank == nil && !s.spec.Files {
 		return s.mountOwn()
 	}
@@ -169,6 +172,29 @@ func (s *Sandbox) furnish() error {
 		}
 	}
 	return nil
+}
+
+// holdTmp puts a file's name into /tmp: over one that is empty gVisor mounts a file system of its own in memory, which
+// no quota bounds and no fork would find.
+func (n *Node) holdTmp(s *Sandbox) error {
+	level, err := LevelByName(s.spec.Level)
+	if err != nil {
+		return err
+	}
+	if runtime, err := n.runtimeOf(s.spec, level); err != nil || runtime != containerd.Runsc {
+		return err
+	}
+	root, err := os.OpenRoot(s.path("root"))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	const held = "tmp/.weft"
+	if err := root.Mkdir(held, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fault.Wrap(err, fault.Invalid, "the image can't have a directory /tmp")
+	}
+	owner := int(s.ids.first())
+	return root.Lchown(held, owner, owner)
 }
 
 // parents gives a/b/c as a, a/b, a/b/c.

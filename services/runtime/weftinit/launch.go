@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -250,7 +251,11 @@ func (p *process) openIO() (*childIO, error) {
 		c.child[0] = uintptr(r)
 		p.stdin = &stdin{file: w}
 	} else {
-		fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		null, err := devNull()
+		if err != nil {
+			return c, err
+		}
+		fd, err := unix.FcntlInt(uintptr(null), unix.F_DUPFD_CLOEXEC, 3)
 		if err != nil {
 			return c, err
 		}
@@ -267,6 +272,10 @@ func (p *process) openIO() (*childIO, error) {
 	}
 	return c, nil
 }
+
+// devNull is opened once, before any payload runs: root inside may put something else there that process 1 can
+// open and payload can't, as its own memory.
+var devNull = sync.OnceValues(func() (int, error) { return unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0) })
 
 // pipe makes a pipe of which the child's end blocks, as programs expect, and ours does not. out:
 // the child writes.

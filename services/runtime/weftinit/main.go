@@ -107,6 +107,9 @@ func run(cfg config) error {
 	if err := loopbackUp(); err != nil {
 		return err
 	}
+	if _, err := devNull(); err != nil {
+		return fmt.Errorf("/dev/null: %w", err)
+	}
 	s := newSupervisor(cfg)
 	if err := s.listenForwards(cfg.forwards); err != nil {
 		return err
