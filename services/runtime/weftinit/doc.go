@@ -18,6 +18,9 @@
 // unlinks it when the handshake is done. So it is in no environment, command line or OCI spec, where
 // containerd's own records would keep it, and in no memory but weft-init's and the node's.
 //
+// Where the workspace has to be shown from inside (gVisor), a process made at the start keeps CAP_SYS_ADMIN for that one
+// bind, see package binder; it has ended before anything else is started.
+//
 // With root inside, which a template may ask for, payload may be uid 0, too, with capabilities and setuid programs, and without
 // no_new_privs. Process 1 then keeps CAP_SETPCAP, which nobody else can get, survives every signal, and takes the
 // directory of its socket out of sight; root.go has all of it, and deploy/adr/isolation.md the reasons.
