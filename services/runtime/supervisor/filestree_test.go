@@ -292,6 +292,10 @@ func TestFileTrees(t *testing.T) {
 		require.NoError(t, err)
 		all := pages(t, ctx, f, "/tmp/deep", supervisor.FileQuery{Glob: "**/leaf"})
 		require.Equal(t, []string{path + "/leaf"}, names(all))
+		told := 0
+		_, err = f.Glob(ctx, "/tmp/deep", supervisor.FileQuery{Glob: "**", Limit: 6000}, func(all []supervisor.FileInfo) error { told += len(all); return nil })
+		require.NoError(t, err, "as many long paths as fit into a message, and then the next")
+		require.Equal(t, 6000, told)
 		hits := 0
 		_, err = f.Search(ctx, "/tmp/deep", supervisor.FileQuery{Pattern: "needle"}, func(m []supervisor.FileMatch) error { hits += len(m); return nil })
 		require.NoError(t, err)

@@ -84,7 +84,7 @@ func (c *call) list(q wire.FileQuery, each func([]wire.FileInfo) error) error {
 		return err
 	}
 	var batch []wire.FileInfo
-	left, total := c.leaving(), 0
+	left, total, bytes := c.leaving(), 0, 0
 	err = c.walk(left, w, func(e entry) error {
 		path := w.relative(e.name)
 		if len(path) > wire.MaxRelative {
@@ -95,14 +95,15 @@ func (c *call) list(q wire.FileQuery, each func([]wire.FileInfo) error) error {
 		if !taken(q.Glob, path) {
 			return nil
 		}
-		batch = append(batch, w.told(e))
-		if total++; len(batch) >= wire.MaxPage || total >= q.Limit {
+		f := w.told(e)
+		batch, bytes = append(batch, f), bytes+len(f.Path)+len(f.Target)
+		if total++; len(batch) >= wire.MaxPage || bytes > wire.MaxPageBytes || total >= q.Limit {
 			return errPause
 		}
 		return nil
 	}, func() error {
 		page := batch
-		batch = nil
+		batch, bytes = nil, 0
 		if len(page) > 0 {
 			if err := each(page); err != nil {
 				return err

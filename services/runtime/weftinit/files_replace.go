@@ -59,6 +59,7 @@ type replacer struct {
 	n    wire.Count
 	wait []*job
 	done []wire.Replaced
+	size int // bytes of the paths in done
 }
 
 // job is one file in which something may be replaced, and where it is.
@@ -154,7 +155,7 @@ func (r *replacer) note(what wire.Replaced, err error) {
 		e := wire.ErrorOf(err)
 		what.Error = &e
 	}
-	r.done = append(r.done, what)
+	r.done, r.size = append(r.done, what), r.size+len(what.Path)
 }
 
 // work edits the files that wait.
@@ -179,7 +180,7 @@ func (r *replacer) work() error {
 		default:
 		}
 	}
-	if len(r.done) >= 200 {
+	if len(r.done) >= 200 || r.size > wire.MaxPageBytes {
 		return r.flush()
 	}
 	return nil
@@ -190,7 +191,7 @@ func (r *replacer) flush() error {
 		return nil
 	}
 	done := r.done
-	r.done = nil
+	r.done, r.size = nil, 0
 	return r.c.told(wire.Tree{Replaced: done})
 }
 

@@ -21,7 +21,8 @@ import (
 //   - PR_SET_DUMPABLE 0, which asks for CAP_SYS_PTRACE on top, which nobody has.
 //   - the filter, which keeps other processes' limits and signals of made-up origin from it; see seccomp/gen.
 //   - no signal that can be sent then ends it: each has a handler.
-//   - the node's socket is in no directory that payload could open: process 1 holds the only way to it.
+//   - the node's socket is in no directory that payload could open: process 1 holds the only way to it, and goes it for
+//     nobody (see workdir and connect).
 //
 // What is left to payload is to make process 1 slow (its priority), or the first to be killed when memory
 // runs out (its score, which it sets right again at each start of a process). Both harm this sandbox only.
