@@ -3,6 +3,7 @@ package tree
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -38,9 +39,13 @@ func (t *Trees) copyVolume(o Overlay, image string) error {
 
 // Thaw lets the disks of overlays go on that a process had frozen when it was killed. No other process may use data.
 func Thaw(data string) error {
-	disks, err := filepath.Glob(filepath.Join(data, "overlays", "*", "disk"))
-	for _, disk := range disks {
-		err = errors.Join(err, diskimage.Thaw(disk))
+	overlays := filepath.Join(data, "overlays")
+	entries, err := os.ReadDir(overlays)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		err = errors.Join(err, diskimage.Thaw(filepath.Join(overlays, e.Name(), "disk")))
 	}
 	return err
 }

@@ -521,6 +521,7 @@ func TestDroppedOverlaysAreGoneAtOnceAndRemovedInTheEnd(t *testing.T) {
 	next.Close()
 	require.NoDirExists(t, dir+dropped)
 	f.trees.dropping.Wait()
+	f.trees.spares.close() // else there are some, or not yet
 	left, err := os.ReadDir(filepath.Join(f.data, "overlays"))
 	require.NoError(t, err)
 	require.Empty(t, left)
