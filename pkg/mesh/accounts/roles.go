@@ -61,9 +61,6 @@ var calls = map[string][]string{
 	schemas.Memory:           {schemas.WorkspaceManager},
 }
 
-// Owned gives the entities whose records service writes.
-func Owned(service string) []string { return owned[service] }
-
 // ServiceRole is the role of one of the services of the WEFT account.
 func ServiceRole(service string) Role {
 	r := Role{Name: service}

@@ -119,12 +119,6 @@ func (d *Dir) Stat(name string) (unix.Stat_t, error) {
 	return st, fail("lstat", name, unix.Fstatat(d.FD(), name, &st, unix.AT_SYMLINK_NOFOLLOW))
 }
 
-// StatSelf is fstat of d.
-func (d *Dir) StatSelf() (unix.Stat_t, error) {
-	var st unix.Stat_t
-	return st, fail("fstat", d.f.Name(), unix.Fstat(d.FD(), &st))
-}
-
 // Readlink gives a symlink's target as it is stored, at most 4096 bytes.
 func (d *Dir) Readlink(name string) (string, error) {
 	if err := CheckName(name); err != nil {
