@@ -21,6 +21,7 @@ type parent struct {
 	id    string
 	layer string // a copy of its writable root
 	first uint32 // of its host ids
+	only  bool   // there is one fork, which may take the layer instead of copying it
 }
 
 // SandboxFork makes sandboxes with the files that another one on this node has now, and returns when all can be used. Where one
@@ -43,7 +44,7 @@ func (s *Service) SandboxFork(ctx, run context.Context, req runtime.SandboxFork)
 			return fault.New(fault.Denied, "sandbox %s is of another workspace than its fork", req.Source)
 		}
 	}
-	p := &parent{id: req.Source, layer: filepath.Join(s.cfg.DataDir, forkDir, s.cfg.NewID()+".img"), first: source.box.HostRange()}
+	p := &parent{id: req.Source, layer: filepath.Join(s.cfg.DataDir, forkDir, s.cfg.NewID()+".img"), first: source.box.HostRange(), only: len(req.Sandboxes) == 1}
 	defer os.Remove(p.layer)
 	if err := source.do(ctx, func(ctx context.Context) error { return source.copyTo(ctx, p, req.Sandboxes) }); err != nil {
 		s.discardFiles(ctx, req.Sandboxes)

@@ -102,7 +102,7 @@ func (i *interactive) place() *place {
 			Level: b.Run.Level, Image: b.Run.Image, Isolation: b.Run.Isolation, Resources: resources, Files: b.Run.Files != filesNone},
 	}
 	if i.from != nil {
-		pl.spec.From = i.from.layer
+		pl.spec.From, pl.spec.Take = i.from.layer, i.from.only
 	}
 	return pl
 }

@@ -25,6 +25,7 @@ type Spec struct {
 	Isolation  workspace.Isolation
 	Resources  workspace.Resources
 	From       string // a writable layer to start with: a directory as of Layer, or a disk of CopyLayer; not kept
+	Take       bool   // whether From is the sandbox's to take: nobody else is made of it; not kept
 	Files      bool   // whether a workspace will be mounted; else /workspace is a tmpfs
 }
 

@@ -142,6 +142,9 @@ func (n *Node) layerFrom(ctx context.Context, spec Spec, file string) (filled bo
 			if most := diskimage.Size(spec.Resources.DiskBytes); st.Size() > most {
 				return false, fault.New(fault.Exhausted, "the writable layer to start with has a disk of %d bytes; the sandbox has %d: raise disk_bytes", st.Size(), most)
 			}
+			if spec.Take && os.Rename(spec.From, file) == nil {
+				return true, nil
+			}
 			return true, diskimage.Copy(spec.From, file)
 		}
 	}

@@ -92,6 +92,13 @@ func TestALayerGoesOn(t *testing.T) {
 	_, out = sh(t, source, look)
 	require.Equal(t, want, out, "the source is untouched")
 
+	again := filepath.Join(n.layers, "again")
+	require.NoError(t, source.CopyLayer(again))
+	s := create(t, n, writable, func(s *Spec) { s.From, s.Take = again, true })
+	require.NoFileExists(t, again)
+	_, out = sh(t, s, look)
+	require.Equal(t, want, out, "taken, not copied")
+
 	spec := testSpec()
 	writable(&spec)
 	spec.From = "/no/such/layer"
