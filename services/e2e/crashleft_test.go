@@ -23,9 +23,13 @@ import (
 func lasting(t testing.TB, w *world) []string {
 	t.Helper()
 	var left []string
-	for _, l := range leftovers(t, w.dir) {
+	spare := spareShims(t, w)
+	all := leftovers(t, w.dir)
+	spare = append(spare, spareShims(t, w)...) // one may have been started meanwhile
+	for _, l := range all {
 		f := strings.Fields(l)
 		switch {
+		case slices.ContainsFunc(spare, func(s string) bool { return strings.Contains(l, s) }): // a shim that waits for the next tenant
 		case strings.Contains(l, ".spare/"): // a disk that waits for the next overlay
 		case f[0] == "process" && slices.Contains([]string{"weftd", "containerd", "bao", "vault"}, filepath.Base(f[2])):
 		case f[0] == "mount" && f[5] == filepath.Join(runDir(w.dir), "sb"):
@@ -42,6 +46,19 @@ func lasting(t testing.TB, w *world) []string {
 		}
 	}
 	return left
+}
+
+// spareShims gives what tells of the shims that serve nobody yet: their names, and their sockets.
+func spareShims(t testing.TB, w *world) (told []string) {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(runDir(w.dir), "shim", "*", "address"))
+	require.NoError(t, err)
+	for _, f := range found {
+		if b, err := os.ReadFile(f); err == nil { // else it has just been taken
+			told = append(told, filepath.Base(filepath.Dir(f)), strings.TrimPrefix(string(b), "unix://"))
+		}
+	}
+	return told
 }
 
 func listens(socket string) bool {

@@ -143,9 +143,11 @@ func TestReconcile(t *testing.T) {
 	n := newNodeWithoutCleanup(t, engine)
 	whole, wanted := create(t, n, func(s *Spec) { s.Files = true }), create(t, n)
 	half := n.sandbox(testSpec())
-	require.NoError(t, n.prepare(half), "no container yet")
+	namespaces, err := n.prepare(half)
+	require.NoError(t, err, "no container yet")
+	require.NoError(t, namespaces())
 	bare := testSpec().ID
-	_, err := n.ranges.take(bare)
+	_, err = n.ranges.take(bare)
 	require.NoError(t, err)
 	stuck := create(t, n)
 	require.NoError(t, stuck.Pause(within(t, 10*time.Second)))

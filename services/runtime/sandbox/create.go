@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 
 	"github.com/weftmesh/weft/pkg/fault"
 	"github.com/weftmesh/weft/services/runtime/internal/containerd"
@@ -66,7 +67,13 @@ func (n *Node) create(ctx context.Context, s *Sandbox, level Level, runtime stri
 	if err != nil {
 		return err
 	}
-	if err := n.prepare(s); err != nil {
+	shim, first := n.joinShim(s, runtime)
+	if first {
+		defer func() { shim.Release(s.init) }()
+	}
+	namespaces, err := n.prepare(s)
+	defer namespaces() // also before what there is of it is taken away
+	if err != nil {
 		return fmt.Errorf("prepare sandbox %s: %w", s.spec.ID, err)
 	}
 	if s.isLate(runtime) {
@@ -94,9 +101,12 @@ func (n *Node) create(ctx context.Context, s *Sandbox, level Level, runtime stri
 		launch = launch.Late(latePath+"/"+lateFiles, WorkspacePath)
 	}
 	s.init, err = n.engine.Create(ctx, containerd.Container{
-		ID: s.id, Image: image, Spec: n.oci(s, level, runtime, launch), Labels: labels, Runtime: runtime,
-		HostID: s.ids.first(), Size: rangeSize, Log: s.path("init.log"), OwnRoot: s.spec.Isolation.WritableRoot,
+		ID: s.id, Image: image, Spec: n.oci(s, level, runtime, shim, launch), Labels: labels, Runtime: runtime,
+		HostID: s.ids.first(), Size: rangeSize, Log: s.path("init.log"), OwnRoot: s.spec.Isolation.WritableRoot, Shim: shim, Before: namespaces,
 	})
+	if errors.Is(err, containerd.ErrEnded) {
+		return s.endedAtStart()
+	}
 	if err != nil {
 		if ctx.Err() != nil || fault.CodeOf(err) != fault.Internal {
 			return err
@@ -117,20 +127,25 @@ func (n *Node) create(ctx context.Context, s *Sandbox, level Level, runtime stri
 }
 
 // prepare makes what the container's spec refers to. The directory comes first: by it, what a dying
-// process leaves is found.
-func (n *Node) prepare(s *Sandbox) error {
+// process leaves is found. The namespaces are made meanwhile and after: namespaces waits for them, and must be called.
+func (n *Node) prepare(s *Sandbox) (namespaces func() error, err error) {
+	namespaces = func() error { return nil }
 	for _, dir := range []string{"", "workspace", "memory", "input", "etc"} {
 		if err := os.MkdirAll(s.path(dir), 0o755); err != nil {
-			return err
+			return namespaces, err
 		}
 	}
-	var err error
 	if s.ids, err = n.ranges.take(s.id); err != nil {
-		return err
+		return namespaces, err
 	}
-	if err := pinNamespaces(s.path("ns"), s.ids); err != nil {
-		return err
-	}
+	pinned := make(chan error, 1)
+	go func() { pinned <- pinNamespaces(s.path("ns"), s.ids) }()
+	namespaces = sync.OnceValue(func() error { return <-pinned })
+	return namespaces, n.fill(s)
+}
+
+// fill makes what is in the sandbox's directory.
+func (n *Node) fill(s *Sandbox) (err error) {
 	if err := mountMemory(s.path("memory")); err != nil {
 		return err
 	}

@@ -71,15 +71,26 @@ const (
 	kindAnnotation = "io.kubernetes.cri.container-type"
 )
 
-// annotations tell the runtime what the container's description does not.
-func (n *Node) annotations(s *Sandbox, runtime string) map[string]string {
+// joinShim gives the sandbox the shim of its lane; nil: its runtime shares none. first: the sandbox is the first in it.
+func (n *Node) joinShim(s *Sandbox, runtime string) (shim *containerd.Shim, first bool) {
 	switch runtime {
 	case "", containerd.Runc:
 		s.shim = s.tenant
-		return map[string]string{groupAnnotation: n.owner + "-" + n.shims.join(s.shim, s.id)}
 	case containerd.Runsc:
 		s.shim = fmt.Sprintf("%s-high-%d", s.tenant, lane(s.id))
-		return map[string]string{kindAnnotation: "sandbox", groupAnnotation: n.owner + "-" + n.shims.join(s.shim, s.id)}
+	default:
+		return nil, false
+	}
+	return n.shims.join(s.shim, s.id, func() *containerd.Shim { return n.engine.TakeShim(runtime) })
+}
+
+// annotations tell the runtime what the container's description does not.
+func annotations(runtime string, shim *containerd.Shim) map[string]string {
+	switch runtime {
+	case "", containerd.Runc:
+		return map[string]string{groupAnnotation: shim.Group()}
+	case containerd.Runsc:
+		return map[string]string{kindAnnotation: "sandbox", groupAnnotation: shim.Group()}
 	}
 	return nil
 }

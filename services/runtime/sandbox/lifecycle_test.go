@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -44,6 +45,9 @@ func traces(t testing.TB, n *Node) []string {
 	for _, p := range processes {
 		line, _ := os.ReadFile(filepath.Join(p, "cmdline"))
 		groups, _ := os.ReadFile(filepath.Join(p, "cgroup"))
+		if slices.ContainsFunc(spares(t), func(id string) bool { return strings.Contains(string(line), "\x00-id\x00"+id+"\x00") }) {
+			continue // it serves nobody yet
+		}
 		if strings.Contains(string(groups), "/weft/"+n.owner) || strings.Contains(string(line), machine.RunDir) && !strings.Contains(string(line), "config.toml") {
 			found = append(found, fmt.Sprintf("process %s %q", p, line))
 		}

@@ -229,8 +229,12 @@ func (s *Sandbox) WaitConnected(ctx context.Context) error {
 	case <-s.gone:
 		cancel()
 		<-connected
-		return fault.Wrap(fmt.Errorf("it said: %s", s.lastWords()), fault.Unavailable, "the sandbox's process 1 ended at its start")
+		return s.endedAtStart()
 	}
+}
+
+func (s *Sandbox) endedAtStart() error {
+	return fault.Wrap(fmt.Errorf("it said: %s", s.lastWords()), fault.Unavailable, "the sandbox's process 1 ended at its start")
 }
 
 // lastWords is the end of what process 1 wrote to its standard outputs.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/weftmesh/weft/schemas"
+	"github.com/weftmesh/weft/services/runtime/internal/containerd"
 )
 
 // shims decides which sandboxes share a shim: those of one tenant and one lane that live at the same time.
@@ -18,7 +18,7 @@ type shims struct {
 }
 
 type shimGroup struct {
-	name    string
+	shim    *containerd.Shim
 	members map[string]bool // by sandbox: whether its container was made
 	changed chan struct{}   // closed at the next change
 }
@@ -28,17 +28,18 @@ func (g *shimGroup) change() {
 	g.changed = make(chan struct{})
 }
 
-// join gives the group for a sandbox of a lane.
-func (s *shims) join(lane, sandbox string) string {
+// join gives the shim for a sandbox of a lane, and says whether the sandbox is the first in it. take gets one where there is none.
+func (s *shims) join(lane, sandbox string, take func() *containerd.Shim) (shim *containerd.Shim, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g := s.open[lane]
 	if g == nil {
-		g = &shimGroup{name: lane + "-" + schemas.NewID(), members: map[string]bool{}, changed: make(chan struct{})}
+		g = &shimGroup{shim: take(), members: map[string]bool{}, changed: make(chan struct{})}
 		s.open[lane] = g
 	}
+	first = len(g.members) == 0
 	g.members[sandbox] = false
-	return g.name
+	return g.shim, first
 }
 
 // made says that a sandbox's container is there.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weftmesh/weft/schemas/runtime"
 	"github.com/weftmesh/weft/services/runtime/internal/cgroup"
+	"github.com/weftmesh/weft/services/runtime/internal/containerd"
 	"github.com/weftmesh/weft/services/runtime/supervisor"
 )
 
@@ -22,7 +23,7 @@ const (
 )
 
 // oci translates what Describe says of the level, the sandbox's own Spec and weft-init need into a container.
-func (n *Node) oci(s *Sandbox, l Level, driver string, launch supervisor.Launch) *specs.Spec {
+func (n *Node) oci(s *Sandbox, l Level, driver string, shim *containerd.Shim, launch supervisor.Launch) *specs.Spec {
 	limits, period := s.limits(l), uint64(cgroup.Period)
 	shares := cgroup.Shares(limits.Weight)
 	memory := &specs.LinuxMemory{Limit: &limits.Memory}
@@ -45,7 +46,7 @@ func (n *Node) oci(s *Sandbox, l Level, driver string, launch supervisor.Launch)
 			Rlimits:         ociRlimits(d.Rlimits),
 		},
 		Mounts:      n.mounts(s, l, d, launch),
-		Annotations: n.annotations(s, driver),
+		Annotations: annotations(driver, shim),
 		Linux: &specs.Linux{
 			CgroupsPath:   s.group.Path(),
 			MaskedPaths:   d.Masked,

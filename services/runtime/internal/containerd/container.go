@@ -35,8 +35,14 @@ type Container struct {
 	HostID, Size uint32
 	// OwnRoot says that Spec names the root file system, and that no snapshot is to be made; see Engine.Layers.
 	OwnRoot bool
+	// Shim that the container is to run under, by Spec's annotation too; nil: as containerd finds it.
+	Shim *Shim
+	// Before, unless nil, is called when the record is made and before anything runs: what Spec refers to must be there then.
+	Before func() error
 	// Log takes what process 1 writes to its standard outputs; empty: nothing does.
 	Log string
+
+	prepared bool // its snapshot is there
 }
 
 // Create makes the snapshot and the record of c and starts process 1. What an error leaves behind is
@@ -44,9 +50,15 @@ type Container struct {
 func (e *Engine) Create(ctx context.Context, c Container) (proc.Process, error) {
 	e.creating.RLock()
 	defer e.creating.RUnlock()
-	cont, err := e.record(ctx, c)
+	shared := c.Shim.joins(c.Runtime)
+	cont, err := e.record(ctx, c, shared)
 	if err != nil {
 		return proc.Process{}, diskFull(err)
+	}
+	if c.Before != nil {
+		if err := c.Before(); err != nil {
+			return proc.Process{}, err
+		}
 	}
 	ctx, cancel := call(ctx, taskTimeout)
 	defer cancel()
@@ -54,16 +66,40 @@ func (e *Engine) Create(ctx context.Context, c Container) (proc.Process, error) 
 	if err != nil {
 		return proc.Process{}, diskFull(err)
 	}
-	task, err := cont.NewTask(ctx, io)
-	for try := 0; shimGone(err) && try < 5 && pause(ctx); try++ {
-		task, err = cont.NewTask(ctx, io)
+	if shared {
+		p, err := e.start(ctx, c, cont, io, c.Shim.task())
+		if !unreachable(err) {
+			return p, err
+		}
+		// The shim is gone. Without its address containerd starts another.
+		if cont, err = e.rerecord(ctx, c, cont); err != nil {
+			return p, diskFull(err)
+		}
 	}
+	p, err := e.start(ctx, c, cont, io)
+	for try := 0; shimGone(err) && try < 5 && pause(ctx); try++ {
+		p, err = e.start(ctx, c, cont, io)
+	}
+	return p, err
+}
+
+// start makes the task of a container and has it begin.
+func (e *Engine) start(ctx context.Context, c Container, cont client.Container, io cio.Creator, opts ...client.NewTaskOpts) (proc.Process, error) {
+	var gate *gate
+	if c.Runtime == "" || c.Runtime == Runc {
+		gate = e.openGate(ctx, c.ID)
+		defer gate.close()
+	}
+	task, err := cont.NewTask(ctx, io, opts...)
 	if err != nil {
 		return proc.Process{}, diskFull(missingRuntime(c.Runtime, fmt.Errorf("create task: %w", err)))
 	}
 	p, err := proc.Identify(int(task.Pid()))
 	if err != nil {
-		return proc.Process{}, fmt.Errorf("process 1 of %s: %w", c.ID, err)
+		return proc.Process{}, fmt.Errorf("%w at its start: %w", ErrEnded, err)
+	}
+	if gate != nil && gate.through() {
+		return p.Process, nil
 	}
 	if err := task.Start(ctx); err != nil {
 		return proc.Process{}, diskFull(fmt.Errorf("start task: %w", err))
@@ -71,9 +107,12 @@ func (e *Engine) Create(ctx context.Context, c Container) (proc.Process, error) 
 	return p.Process, nil
 }
 
+// ErrEnded is what Create's error is where process 1 was started and has ended.
+var ErrEnded = errors.New("process 1 of the container has ended")
+
 // record makes the snapshot and the container's record. Garbage collection never takes the snapshot, which Delete
 // removes: a lease until the record refers to it would cost two more writes.
-func (e *Engine) record(ctx context.Context, c Container) (client.Container, error) {
+func (e *Engine) record(ctx context.Context, c Container, shared bool) (client.Container, error) {
 	ctx, cancel := call(ctx, callTimeout)
 	defer cancel()
 	spec, err := typeurl.MarshalAny(c.Spec)
@@ -84,13 +123,17 @@ func (e *Engine) record(ctx context.Context, c Container) (client.Container, err
 	if err != nil {
 		return nil, err
 	}
+	share := func(context.Context, *client.Client, *containers.Container) error { return nil }
 	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: c.HostID, Size: c.Size}}
 	kept := maps.Clone(c.Labels)
 	if kept == nil {
 		kept = map[string]string{}
 	}
 	kept[labelRoot] = time.Now().UTC().Format(time.RFC3339)
-	return e.client.NewContainer(ctx, c.ID,
+	if shared {
+		share = client.WithSandbox(Namespace)
+	}
+	return e.client.NewContainer(ctx, c.ID, share,
 		client.WithSnapshotter(Snapshotter),
 		client.WithContainerLabels(c.Labels),
 		client.WithRuntime(runtime, opts),
@@ -100,9 +143,21 @@ func (e *Engine) record(ctx context.Context, c Container) (client.Container, err
 				return nil
 			}
 			rec.SnapshotKey = c.ID
+			if c.prepared {
+				return nil
+			}
 			return prepare(ctx, cl.SnapshotService(Snapshotter), c.ID, c.Image.Parent,
 				client.WithUserNSRemapperLabels(ids, ids), snapshots.WithLabels(kept))
 		})
+}
+
+// rerecord makes the record anew, of a container that is to share no shim by its address.
+func (e *Engine) rerecord(ctx context.Context, c Container, cont client.Container) (client.Container, error) {
+	if err := cont.Delete(ctx); err != nil {
+		return nil, fmt.Errorf("container %s: %w", c.ID, err)
+	}
+	c.prepared = true
+	return e.record(ctx, c, false)
 }
 
 // prepare makes a writable snapshot. A containerd that was killed between the directory of a snapshot
@@ -139,6 +194,11 @@ func (e *Engine) Delete(ctx context.Context, id string) error {
 // is gone, and starts a new one where that is needed.
 func shimGone(err error) bool {
 	return err != nil && strings.Contains(err.Error(), ttrpc.ErrClosed.Error())
+}
+
+// unreachable reports whether a call failed because its shim was not there, or has just ended.
+func unreachable(err error) bool {
+	return shimGone(err) || err != nil && (strings.Contains(err.Error(), syscall.ECONNREFUSED.Error()) || strings.Contains(err.Error(), "failed to load sandbox task"))
 }
 
 // pause waits a moment, and says whether ctx still goes on.

@@ -9,6 +9,9 @@
 // A container runs under runc, gVisor (runtime.go has its options), or any other runtime that containerd knows by
 // its name.
 //
+// What a container waits for at its start is had before: a shim that serves nobody yet (shim.go). Its process 1 is let
+// go as soon as it can be (gate.go).
+//
 // Everything is kept in the containerd namespace "weft". Callers put an owner label on what they
 // make, so that two nodes that share one containerd do not clean up after each other.
 package containerd

@@ -80,9 +80,11 @@ type Engine struct {
 	closed   atomic.Bool
 	creating sync.RWMutex // read-locked while a container is being made
 
-	flights sync.WaitGroup // the goroutines of images
-	mu      sync.Mutex
-	images  map[string]*imageFlight
+	shims    shims
+	endpoint bool           // containerd takes the address of a shim
+	flights  sync.WaitGroup // the goroutines of images
+	mu       sync.Mutex
+	images   map[string]*imageFlight
 }
 
 // Open connects to the containerd that cfg names, or finds or starts a private one. An error says
@@ -91,7 +93,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	e := &Engine{cfg: cfg, socket: cfg.Socket, images: map[string]*imageFlight{}}
+	e := &Engine{cfg: cfg, socket: cfg.Socket, images: map[string]*imageFlight{}, shims: newShims()}
 	if err := e.check(); err != nil {
 		return nil, err
 	}
@@ -114,6 +116,11 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	e.client = c
 	if err := e.suitable(ctx); err != nil {
 		return nil, errors.Join(err, e.Close())
+	}
+	if e.Private() {
+		e.clearSpares()
+		e.endpoint = e.shareSandbox(ctx)
+		e.flights.Go(e.keepSpares)
 	}
 	return e, nil
 }
@@ -207,6 +214,7 @@ func (e *Engine) Close() error {
 		f.cancel()
 	}
 	e.mu.Unlock()
+	close(e.shims.quit)
 	e.flights.Wait()
 	var err error
 	if e.client != nil {

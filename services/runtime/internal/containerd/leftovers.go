@@ -143,7 +143,7 @@ func (e *Engine) idleShims() ([]proc.Process, error) {
 			shims = append(shims, p.Process)
 		}
 	}
-	return slices.DeleteFunc(shims, func(p proc.Process) bool { return parents[p.PID] }), nil
+	return slices.DeleteFunc(shims, func(p proc.Process) bool { return parents[p.PID] || e.isAwaited(p) }), nil
 }
 
 // flagOf is the value of a flag in a command line.
