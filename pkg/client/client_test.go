@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/weftmesh/weft/pkg/client"
 	"github.com/weftmesh/weft/pkg/fault"
+	"github.com/weftmesh/weft/pkg/mesh"
 	"github.com/weftmesh/weft/pkg/meshtest"
 	"github.com/weftmesh/weft/schemas"
 	"github.com/weftmesh/weft/schemas/workspace"
@@ -126,4 +128,31 @@ func TestSubmit(t *testing.T) {
 	// Nobody serves here.
 	_, err = c.Task(ctx, s.Task)
 	require.True(t, fault.Is(err, fault.Unavailable), "%v", err)
+}
+
+// TestFollowBelievesTheRecord: an event can be there before what it tells of; then the record is looked at again at once.
+func TestFollowBelievesTheRecord(t *testing.T) {
+	t.Cleanup(client.SetLookEvery(time.Hour))
+	m := meshtest.Start(t, "acme")
+	manager, id := m.Service(schemas.WorkspaceManager), schemas.NewID()
+	event, err := schemas.Evt("acme", "demo", workspace.EntityTask, id)
+	require.NoError(t, err)
+	looks := 0 // asked one after the other
+	served, err := manager.ServeReq(schemas.WorkspaceManager, mesh.Op(workspace.OpTaskGet, time.Minute,
+		func(context.Context, mesh.Caller, workspace.ID) (workspace.Task, error) {
+			switch looks++; looks {
+			case 1:
+				return workspace.Task{ID: id, State: workspace.Running}, manager.NATS().Publish(event, []byte("{}"))
+			case 2, 3, 4, 5: // not yet
+				return workspace.Task{ID: id, State: workspace.Running}, nil
+			}
+			return workspace.Task{ID: id, State: workspace.Complete}, nil
+		}))
+	require.NoError(t, err)
+	defer served.Stop()
+	c, err := client.New(m.User("acme", "alice"), "acme", "demo")
+	require.NoError(t, err)
+	task, err := c.Wait(meshtest.Context(t), id)
+	require.NoError(t, err)
+	require.Equal(t, workspace.Complete, task.State)
 }

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"reflect"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -12,9 +13,12 @@ import (
 	"github.com/weftmesh/weft/schemas/workspace"
 )
 
+// lookEvery is how often who follows a task looks at its record, should an event have been missed. A variable for a test.
+var lookEvery = 3 * time.Second
+
 // Timing of those who follow a task.
 const (
-	lookEvery   = 3 * time.Second  // at its record, should an event have been missed
+	lookSoon    = time.Millisecond // at its record, should an event have come before it; then half as often
 	takenUpIn   = 15 * time.Second // how long a submission may take to appear as a task
 	outputAfter = 10 * time.Second // how long the rest of the output may take once a task has ended
 )
@@ -67,13 +71,19 @@ func (c *Client) Follow(ctx context.Context, id string, f Following) (workspace.
 	defer o.stop()
 	var last workspace.Task
 	var away absence
-	begun := time.Now()
+	begun, soon := time.Now(), lookEvery
 	for {
 		t, err := o.look(ctx)
 		pause := lookEvery
 		switch {
 		case err == nil:
 			away.end()
+			// Those who listen hear of a change while it is being written, so it may not be there yet.
+			if soon < lookEvery && reflect.DeepEqual(t, last) {
+				pause, soon = soon, 2*soon
+			} else {
+				soon = lookEvery
+			}
 			if err := o.told(ctx, last, t, f); err != nil {
 				return t, err
 			}
@@ -91,8 +101,12 @@ func (c *Client) Follow(ctx context.Context, id string, f Following) (workspace.
 		default:
 			pause = again
 		}
-		if err := o.await(ctx, changed, pause); err != nil {
+		heard, err := o.await(ctx, changed, pause)
+		if err != nil {
 			return last, err
+		}
+		if heard {
+			soon = lookSoon
 		}
 	}
 }
@@ -149,21 +163,21 @@ func (o *outputs) begin(ctx context.Context, attempt int) {
 	}()
 }
 
-// await waits for something to look at, at most for pause, handing on output meanwhile.
-func (o *outputs) await(ctx context.Context, changed <-chan struct{}, pause time.Duration) error {
+// await waits for something to look at, at most for pause, handing on output meanwhile. It reports whether an event came.
+func (o *outputs) await(ctx context.Context, changed <-chan struct{}, pause time.Duration) (heard bool, err error) {
 	look := time.NewTimer(pause)
 	defer look.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return followEnded(ctx)
+			return false, followEnded(ctx)
 		case <-changed:
-			return nil
+			return true, nil
 		case <-look.C:
-			return nil
+			return false, nil
 		case ch := <-o.chunks:
 			if err := o.each(ch); err != nil {
-				return err
+				return false, err
 			}
 		}
 	}
