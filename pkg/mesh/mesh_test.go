@@ -228,6 +228,28 @@ func TestRecords(t *testing.T) {
 	_, err = st.Create(ctx, k, "created", thing{1})
 	require.NoError(t, err)
 
+	// Who knows a state begins with it; one that is too old, or that is refused, is read again.
+	known, err := st.Get(ctx, k)
+	require.NoError(t, err)
+	more := func(v *thing) (string, error) { v.N++; return "changed", nil }
+	next, err := st.UpdateFrom(ctx, known, more)
+	require.NoError(t, err)
+	require.Equal(t, 2, next.Value.N)
+	next, err = st.UpdateFrom(ctx, known, more)
+	require.NoError(t, err)
+	require.Equal(t, 3, next.Value.N)
+	next, err = st.UpdateFrom(ctx, known, func(v *thing) (string, error) {
+		if v.N == known.Value.N {
+			return "", errors.New("no")
+		}
+		return more(v)
+	})
+	require.NoError(t, err)
+	require.Equal(t, 4, next.Value.N)
+	next, err = st.UpdateFrom(ctx, records.Record[thing]{Key: k}, more)
+	require.NoError(t, err)
+	require.Equal(t, 5, next.Value.N)
+
 	// A service writes the records of no other's entity.
 	_, err = records.New[thing](m.Service(schemas.Memory), "workspace", 1).Write(ctx, k, 0, "x", thing{})
 	require.Equal(t, fault.Denied, fault.CodeOf(err))

@@ -97,20 +97,12 @@ func valuesOf(rs []records.Record[workspace.Sandbox]) []workspace.Sandbox {
 
 // started writes that a sandbox can be used.
 func (s *Service) started(ctx context.Context, r records.Record[workspace.Sandbox]) (records.Record[workspace.Sandbox], error) {
-	run := func(b *workspace.Sandbox) (string, error) {
+	return s.stores.sandboxes.UpdateFrom(ctx, r, func(b *workspace.Sandbox) (string, error) {
 		if b.State != workspace.SandboxCreating {
 			return "", nil
 		}
 		now := s.cfg.Now().UTC()
 		b.State, b.RunningAt = workspace.SandboxRunning, &now
 		return b.State, nil
-	}
-	b := r.Value
-	if event, _ := run(&b); event != "" { // nobody else has written it meanwhile, as a rule: then it need not be read again
-		n, err := s.stores.sandboxes.Write(ctx, r.Key, r.Sequence, event, b)
-		if !fault.Is(err, fault.Conflict) {
-			return n, err
-		}
-	}
-	return s.stores.sandboxes.Update(ctx, r.Key, run)
+	})
 }

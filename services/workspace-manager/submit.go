@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/weftmesh/weft/pkg/app/failpoint"
 	"github.com/weftmesh/weft/pkg/fault"
@@ -192,14 +193,20 @@ func (v *view) definitions(ctx context.Context, t *workspace.Task) (*workspace.A
 
 // template looks in the workspace, then among the tenant's, then among those that the operator gives to all.
 func (v *view) template(ctx context.Context, ws, name string) (*workspace.Template, error) {
-	for _, k := range []records.Key{
+	places := []records.Key{
 		{Tenant: v.tenant, Workspace: ws, ID: name},
 		{Tenant: v.tenant, Workspace: schemas.NoWorkspace, ID: name},
 		{Tenant: workspace.SystemTenant, Workspace: schemas.NoWorkspace, ID: name},
-	} {
-		r, err := get(ctx, v.s.stores.templates, k)
+	}
+	found, errs := make([]records.Record[workspace.Template], len(places)), make([]error, len(places))
+	var all sync.WaitGroup // asked at the same time: most are at the last place
+	for i, k := range places {
+		all.Go(func() { found[i], errs[i] = get(ctx, v.s.stores.templates, k) })
+	}
+	all.Wait()
+	for i, err := range errs {
 		if err == nil {
-			return &r.Value, nil
+			return &found[i].Value, nil
 		}
 		if !fault.Is(err, fault.NotFound) {
 			return nil, err

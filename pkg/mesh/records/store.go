@@ -140,6 +140,23 @@ func (s *Store[T]) Update(ctx context.Context, k Key, change func(*T) (event str
 	return Record[T]{}, fault.New(fault.Conflict, "%s %q changes too fast; try again", s.entity, k.ID)
 }
 
+// UpdateFrom is Update by one who knows a state of the record that most likely is the present one: it is read only if
+// that is not so, or if change wants to do nothing to it, or refuses it. A Sequence of 0 is no state. What known.Value
+// refers to stays as it is.
+func (s *Store[T]) UpdateFrom(ctx context.Context, known Record[T], change func(*T) (event string, err error)) (Record[T], error) {
+	var v T
+	b, err := json.Marshal(known.Value)
+	if err == nil && known.Sequence > 0 && json.Unmarshal(b, &v) == nil {
+		if event, err := change(&v); err == nil && event != "" {
+			r, err := s.Write(ctx, known.Key, known.Sequence, event, v)
+			if !fault.Is(err, fault.Conflict) {
+				return r, err
+			}
+		}
+	}
+	return s.Update(ctx, known.Key, change)
+}
+
 // Put creates a record or changes the one that is there, like Update; exists says which.
 func (s *Store[T]) Put(ctx context.Context, k Key, change func(v *T, exists bool) (event string, err error)) (Record[T], error) {
 	for range casRetries {
