@@ -20,7 +20,7 @@ var lookEvery = 3 * time.Second
 const (
 	lookSoon    = time.Millisecond // at its record, should an event have come before it; then half as often
 	takenUpIn   = 15 * time.Second // how long a submission may take to appear as a task
-	outputAfter = 10 * time.Second // how long the rest of the output may take once a task has ended
+	outputAfter = 45 * time.Second // how long the rest of the output may take once a task has ended: longer than quiet, should a question have been lost
 )
 
 // Wait waits until a task has ended and gives it.

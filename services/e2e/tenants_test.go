@@ -255,11 +255,7 @@ func testSameID(t *testing.T, a, b *client.Client) {
 func requireGone(t *testing.T, w *world, tenant, ws string, had things) {
 	t.Helper()
 	within := ctx(t, 30*time.Second)
-	keys, err := accounts.OpenKeyring(filepath.Join(w.dir, "keys"))
-	require.NoError(t, err)
-	admin, err := mesh.Connect(within, mesh.Options{URL: "nats://" + w.listen, Name: accounts.RoleAdmin,
-		Credentials: func() (accounts.Credentials, error) { return keys.Service(accounts.RoleAdmin) }})
-	require.NoError(t, err)
+	admin, keys := w.admin(t, within)
 	defer admin.Close()
 	requireNoSubjects(t, within, admin.JetStream(), tenant, ws)
 	gone := ws
@@ -281,6 +277,17 @@ func requireGone(t *testing.T, w *world, tenant, ws string, had things) {
 	}
 	require.Equal(t, http.StatusNotFound, vaultList(t, w, path))
 	require.NoFileExists(t, filepath.Join(runDir(w.dir), "runc", "weft", had.sandbox))
+}
+
+// admin is the mesh's own user who sees every stream.
+func (w *world) admin(t *testing.T, within context.Context) (*mesh.Conn, *accounts.Keyring) {
+	t.Helper()
+	keys, err := accounts.OpenKeyring(filepath.Join(w.dir, "keys"))
+	require.NoError(t, err)
+	admin, err := mesh.Connect(within, mesh.Options{URL: "nats://" + w.listen, Name: accounts.RoleAdmin,
+		Credentials: func() (accounts.Credentials, error) { return keys.Service(accounts.RoleAdmin) }})
+	require.NoError(t, err)
+	return admin, keys
 }
 
 // requireNoSubjects: no stream of a workspace has a message of it, or none of a tenant's streams is there.
