@@ -173,3 +173,15 @@ func plantNameless(t *testing.T, n *Node, planted map[Item]func(*testing.T) bool
 	planted[Item{"cgroup", "stray"}] = exists(group)
 	t.Cleanup(func() { <-ended })
 }
+
+// A daemon hides a task's directory before it removes it. Killed in between, it never looks at it again.
+func TestAHiddenBundleIsRemoved(t *testing.T) {
+	n := newNode(t, machine.Engine(t))
+	id := schemas.NewID()
+	dir := filepath.Join(machine.RunDir, "state", "io.containerd.runtime.v2.task", "weft", "."+id)
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "rootfs"), 0o700))
+	removed, err := n.Reconcile(within(t, time.Minute), func(string) bool { return false })
+	require.NoError(t, err)
+	require.Equal(t, []string{"bundle"}, removed.Sandboxes[id])
+	require.NoDirExists(t, dir)
+}

@@ -23,8 +23,12 @@ import (
 // What containerd itself no longer knows: states that runc keeps, and shims that serve nothing. They
 // are left when a daemon is killed between the start of a shim and the record of it.
 
-// tasks is the directory of a daemon's tasks, below its state and below its root.
-const tasks = "io.containerd.runtime.v2.task"
+// tasks is the directory of a daemon's tasks, below its state and below its root. hidden comes before the names of those
+// that it removes.
+const (
+	tasks  = "io.containerd.runtime.v2.task"
+	hidden = "."
+)
 
 func (e *Engine) runcRoot() string { return filepath.Join(e.cfg.RunDir, "runc") }
 
@@ -67,7 +71,8 @@ func program(ctx context.Context, path string, args ...string) (string, error) {
 }
 
 // deleteBundle removes what a private daemon still has of a task that it has deleted: one whose deletion
-// was asked for by a process that ended meanwhile loses its directory only when the daemon starts next.
+// was asked for by a process that ended meanwhile loses its directory only when the daemon starts next. A daemon hides
+// a directory before it removes it; one that it had hidden when it was killed it never looks at again.
 func (e *Engine) deleteBundle(id string) error {
 	if e.cfg.Socket != "" {
 		return nil
@@ -78,7 +83,7 @@ func (e *Engine) deleteBundle(id string) error {
 			!errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // not mounted, not there
 			return fmt.Errorf("unmount the root of task %s: %w", id, err)
 		}
-		if err := os.RemoveAll(dir); err != nil {
+		if err := errors.Join(os.RemoveAll(dir), os.RemoveAll(filepath.Join(filepath.Dir(dir), hidden+id))); err != nil {
 			return fmt.Errorf("remove the directory of task %s: %w", id, err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	taskapi "github.com/containerd/containerd/api/services/tasks/v1"
@@ -41,13 +42,13 @@ func (e *Engine) Bundles() ([]string, error) {
 	if !e.Private() {
 		return nil, nil
 	}
-	entries, err := os.ReadDir(filepath.Join(e.cfg.RunDir, "state", "io.containerd.runtime.v2.task", Namespace))
+	entries, err := os.ReadDir(filepath.Join(e.cfg.RunDir, "state", tasks, Namespace))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	ids := make([]string, 0, len(entries))
 	for _, d := range entries {
-		ids = append(ids, d.Name())
+		ids = append(ids, strings.TrimPrefix(d.Name(), hidden))
 	}
 	return ids, err
 }
