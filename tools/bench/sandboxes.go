@@ -81,8 +81,15 @@ func (w *world) warm(ctx context.Context, level string, n, each int, do func(rea
 	if derr := o.Pools().Delete(context.WithoutCancel(ctx), "base"); err == nil {
 		err = derr
 	}
+	if err == nil {
+		err = pause(ctx, poolGone)
+	}
 	return err
 }
+
+// poolGone is how long after its deletion a pool's members are there at most: three heartbeats say that nobody wants them,
+// and then they go. The next pool of the same kind would have them.
+const poolGone = 12 * time.Second
 
 func pause(ctx context.Context, d time.Duration) error {
 	select {
