@@ -246,7 +246,8 @@ func TestHighBeyondItsLimits(t *testing.T) {
 	require.True(t, memory.OutOfMemory(), "the reason is known")
 	u, err := memory.Stats()
 	require.NoError(t, err)
-	require.LessOrEqual(t, u.Peak, memory.Spec().Resources.MemoryBytes+High.ReserveMemory)
+	const forced = 1 << 20 // a few pages that the kernel itself can't do without are charged beyond a limit
+	require.LessOrEqual(t, u.Peak, memory.Spec().Resources.MemoryBytes+High.ReserveMemory+forced)
 	require.NoError(t, memory.Destroy(within(t, time.Minute)))
 
 	pids := create(t, n, high, func(s *Spec) { s.Resources.PIDs, s.Resources.MemoryBytes = 8, 512<<20 })
