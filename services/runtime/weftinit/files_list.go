@@ -131,7 +131,8 @@ func (c *call) walker(q wire.FileQuery) (w *walker, err error) {
 		if err != nil {
 			return err
 		}
-		w, err = walkFrom(fd, walker{sorted: true, depth: depth, resume: elements(string(q.After)), few: q.Limit})
+		w, err = walkFrom(fd, walker{sorted: true, depth: depth, resume: elements(string(q.After)), few: q.Limit,
+			keep: c.req.Op == wire.OpEntries})
 		return err
 	})
 	return w, err

@@ -1,14 +1,14 @@
 package weftinit
 
 import (
+	"bytes"
 	"container/heap"
+	"encoding/binary"
 	"slices"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
-
-// nameCost is what a name takes of memory beside its bytes.
-const nameCost = 16
 
 // largest is a heap with the largest name on top.
 type largest []string
@@ -31,11 +31,11 @@ func (h *largest) Pop() any {
 func smallestNames(fd int, after string, room int) (names []string, more bool, err error) {
 	var h largest
 	used := 0
-	err = eachName(fd, func(name string) bool {
-		if name <= after || more && len(h) > 0 && name > h[0] {
+	err = eachName(fd, func(name []byte) bool {
+		if string(name) <= after || more && len(h) > 0 && string(name) > h[0] {
 			return true
 		}
-		heap.Push(&h, name)
+		heap.Push(&h, string(name))
 		used += len(name) + nameCost
 		for used > room && len(h) > 1 {
 			used -= len(heap.Pop(&h).(string)) + nameCost
@@ -50,26 +50,25 @@ func smallestNames(fd int, after string, room int) (names []string, more bool, e
 // anyNames gives names of a directory as they come, as many as fit into room bytes.
 func anyNames(fd int, room int) (names []string, more bool, err error) {
 	used := 0
-	err = eachName(fd, func(name string) bool {
+	err = eachName(fd, func(name []byte) bool {
 		if used > room {
 			more = true
 			return false
 		}
-		names = append(names, name)
+		names = append(names, string(name))
 		used += len(name) + nameCost
 		return true
 	})
 	return names, more, err
 }
 
-// eachName reads a directory from its beginning until f says no.
-func eachName(fd int, f func(string) bool) error {
+// eachName reads a directory from its beginning until f says no. What f gets is good until it returns.
+func eachName(fd int, f func([]byte) bool) error {
 	if _, err := unix.Seek(fd, 0, unix.SEEK_SET); err != nil {
 		return err
 	}
 	b := chunks.Get().(*[]byte)
 	defer chunks.Put(b)
-	var names []string
 	for {
 		n, err := unix.ReadDirent(fd, *b)
 		if err == unix.EINTR {
@@ -78,11 +77,26 @@ func eachName(fd int, f func(string) bool) error {
 		if err != nil || n <= 0 {
 			return err
 		}
-		_, _, names = unix.ParseDirent((*b)[:n], -1, names[:0])
-		for _, name := range names {
+		for rest := (*b)[:n]; len(rest) > direntName; {
+			size := int(binary.NativeEndian.Uint16(rest[direntSize:]))
+			if size <= direntName || size > len(rest) {
+				return unix.EIO
+			}
+			name, _, _ := bytes.Cut(rest[direntName:size], []byte{0})
+			rest = rest[size:]
+			switch string(name) {
+			case "", ".", "..":
+				continue
+			}
 			if !f(name) {
 				return nil
 			}
 		}
 	}
 }
+
+// Where the kernel puts the length of an entry and its name.
+const (
+	direntSize = unsafe.Offsetof(unix.Dirent{}.Reclen)
+	direntName = int(unsafe.Offsetof(unix.Dirent{}.Name))
+)

@@ -11,11 +11,7 @@ import (
 	"github.com/weftmesh/weft/services/runtime/supervisor/wire"
 )
 
-const (
-	openLevels = 16       // directories of one walk that are open at once
-	namesRoom  = 1 << 20  // bytes of names that one walk keeps, about
-	namesLeast = 32 << 10 // of one directory in any case
-)
+const openLevels = 16 // directories of one walk that are open at once
 
 // walker goes through a tree by descriptors: whatever is renamed or swapped for a link meanwhile, it looks
 // only at what is in the directories that it opened, and opens no link. It goes as deep as there are levels
@@ -28,10 +24,11 @@ type walker struct {
 	depth  int      // levels that are entered; 1 is the top only
 	resume []string // elements of the path after which to begin
 	few    int      // about so many entries are wanted; 0 is all
+	keep   bool     // what was read of a large directory is kept for the next page
 
 	levels  []level
 	path    []byte // of the innermost level, relative to the top; with a slash at its end unless empty
-	held    int    // bytes of names
+	held    int    // of the room for names
 	entered string // the directory that came last, if it is to be entered
 	skipped int64
 }
@@ -40,9 +37,9 @@ type level struct {
 	fd       int // -1 while it is closed
 	dev, ino uint64
 	name     string // in the level above
-	names    []string
+	names    *names // nil until some are read
+	at       int    // in names, of the next
 	last     string // the last name that came
-	more     bool   // the directory has others than names
 	path     int    // length of the walker's path without name
 }
 
@@ -75,7 +72,7 @@ func (w *walker) push(fd int, name string) error {
 		_ = unix.Close(fd)
 		return err
 	}
-	l := level{fd: fd, dev: st.Dev, ino: st.Ino, name: name, more: true, path: len(w.path)}
+	l := level{fd: fd, dev: st.Dev, ino: st.Ino, name: name, path: len(w.path)}
 	if len(w.levels) > 0 {
 		w.path = append(append(w.path, name...), '/')
 	}
@@ -110,21 +107,30 @@ func (w *walker) shut(l *level) {
 		_ = unix.Close(l.fd)
 		l.fd = -1
 	}
-	if len(l.names) > 0 {
-		w.free(l.names...)
-		l.names, l.more = nil, true
+	if l.names != nil && l.at < len(l.names.list) {
+		w.forget(l)
 	}
 }
 
-func (w *walker) free(names ...string) {
-	for _, n := range names {
-		w.held -= len(n) + nameCost
+// forget lets go of a level's names; those after the last that came are read again when they are wanted.
+func (w *walker) forget(l *level) {
+	if l.names == nil {
+		return
 	}
+	w.held -= l.names.room
+	shelf.give(l.names.room)
+	l.names, l.at = nil, 0
 }
 
 func (w *walker) close() {
 	for i := range w.levels {
-		w.shut(&w.levels[i])
+		l := &w.levels[i]
+		if w.keep && l.names.worth(l.at) {
+			shelf.keep(l.names)
+			l.names = nil
+		}
+		w.shut(l)
+		w.forget(l)
 	}
 	w.levels = nil
 }
@@ -199,35 +205,50 @@ func (w *walker) relative(name string) []byte { return append(w.path, name...) }
 
 // name takes the next name of a level.
 func (w *walker) name(l *level) (string, bool, error) {
-	if len(l.names) == 0 && l.more {
-		room := max((namesRoom-w.held)/2, namesLeast)
-		var err error
-		if w.few > 0 {
-			room = min(room, max(w.few, 100)*(32+nameCost))
-		}
-		if w.sorted {
-			l.names, l.more, err = smallestNames(l.fd, l.last, room)
-		} else {
-			l.names, l.more, err = anyNames(l.fd, room)
-		}
-		if err != nil && !errors.Is(err, unix.ENOENT) { // a directory that was removed has no names
+	if l.names == nil || l.at == len(l.names.list) && l.names.more {
+		if err := w.read(l); err != nil && !errors.Is(err, unix.ENOENT) { // a directory that was removed has no names
 			return "", false, err
 		}
-		w.held += cost(l.names)
 	}
-	if len(l.names) == 0 {
+	if l.at == len(l.names.list) {
 		return "", false, nil
 	}
-	name := l.names[0]
-	l.names[0], l.names = "", l.names[1:]
-	w.free(name)
+	name := l.names.list[l.at]
+	l.at++
 	l.last = name
 	return name, true, nil
+}
+
+// read gets a level the names that follow its last one.
+func (w *walker) read(l *level) (err error) {
+	w.forget(l)
+	dir := stateOf(l.fd)
+	if w.keep && l.last != "" {
+		if l.names, l.at = shelf.find(dir, l.last); l.names != nil {
+			w.held += l.names.room
+			return nil
+		}
+	}
+	most := namesRoom
+	if w.few > 0 && l.last == "" { // one page may be all that anybody wants
+		most = max(w.few, 100) * (32 + nameCost)
+	}
+	n := &names{dir: dir, after: l.last, room: shelf.take(most, w.held)}
+	if w.sorted {
+		n.list, n.more, err = smallestNames(l.fd, l.last, n.room)
+	} else {
+		n.list, n.more, err = anyNames(l.fd, n.room)
+	}
+	shelf.settle(n)
+	w.held += n.room
+	l.names = n
+	return err
 }
 
 // pop goes back to the level above.
 func (w *walker) pop() (entry, error) {
 	l := w.levels[len(w.levels)-1]
+	w.forget(&w.levels[len(w.levels)-1])
 	w.levels = w.levels[:len(w.levels)-1]
 	w.path = w.path[:l.path]
 	if len(w.levels) == 0 {
@@ -261,14 +282,6 @@ func (w *walker) reopen(up *level, from int) error {
 	}
 	up.fd = fd
 	return nil
-}
-
-func cost(names []string) int {
-	n := 0
-	for _, name := range names {
-		n += len(name) + nameCost
-	}
-	return n
 }
 
 // ofKernel says that a directory, unlike the one above it, is of a file system that the kernel makes up:
