@@ -63,6 +63,8 @@ func (n *Node) sandbox(spec Spec) *Sandbox {
 }
 
 func (n *Node) create(ctx context.Context, s *Sandbox, level Level, runtime string) error {
+	moved := n.cgroups.MoveSoon()
+	defer moved()
 	image, err := n.engine.Image(ctx, s.spec.Image)
 	if err != nil {
 		return err
@@ -104,6 +106,7 @@ func (n *Node) create(ctx context.Context, s *Sandbox, level Level, runtime stri
 		ID: s.id, Image: image, Spec: n.oci(s, level, runtime, shim, launch), Labels: labels, Runtime: runtime,
 		HostID: s.ids.first(), Size: rangeSize, Log: s.path("init.log"), OwnRoot: s.spec.Isolation.WritableRoot, Shim: shim, Before: namespaces,
 	})
+	moved()
 	if errors.Is(err, containerd.ErrEnded) {
 		return s.endedAtStart()
 	}

@@ -24,7 +24,9 @@ type Tree struct {
 	parent  string            // absolute within each hierarchy, as /weft/<owner>
 	unified bool              // version 2 has the controllers
 	mounts  map[string]string // version 1: controller → mount point
+	v2      string            // where version 2 is mounted, with controllers or without
 	all     []string          // every mount point, each once
+	mover   mover
 }
 
 // Open finds the hierarchies of this machine. parent is absolute within each.
@@ -35,13 +37,12 @@ func Open(parent string) (*Tree, error) {
 	}
 	defer f.Close()
 	t := &Tree{parent: filepath.Clean("/" + parent), mounts: map[string]string{}}
-	var v2 string
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		fstype, point, options := mountOf(lines.Text())
 		switch fstype {
 		case "cgroup2":
-			v2 = point
+			t.v2 = point
 		case "cgroup":
 			for _, c := range strings.Split(options, ",") {
 				if _, seen := t.mounts[c]; !seen {
@@ -55,14 +56,14 @@ func Open(parent string) (*Tree, error) {
 		return nil, err
 	}
 	if _, v1 := t.mounts["pids"]; !v1 {
-		if v2 == "" {
+		if t.v2 == "" {
 			return nil, errors.New("no cgroups are mounted on this machine; mount cgroup2 at /sys/fs/cgroup")
 		}
-		t.unified, t.mounts, t.all = true, nil, []string{v2}
+		t.unified, t.mounts, t.all = true, nil, []string{t.v2}
 		return t, nil
 	}
-	if v2 != "" { // hybrid: version 2 has no controllers, but runc may make a group there
-		t.all = append(t.all, v2)
+	if t.v2 != "" { // hybrid: version 2 has no controllers, but runc may make a group there
+		t.all = append(t.all, t.v2)
 	}
 	for _, c := range []string{"memory", "cpu", "pids", "freezer"} {
 		if t.mounts[c] == "" {

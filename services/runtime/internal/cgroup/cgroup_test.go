@@ -25,22 +25,11 @@ func TestMountOf(t *testing.T) {
 
 // A group of our own with a process in it: measured, frozen, thawed, killed frozen, and removed.
 func TestGroup(t *testing.T) {
-	if testing.Short() {
-		t.Skip("not with -short: it makes control groups")
-	}
-	if os.Geteuid() != 0 {
-		if os.Getenv("WEFT_TEST_REQUIRE") == "1" {
-			t.Fatal("control groups need root: run make test as root")
-		}
-		t.Skip("control groups need root: run make test as root")
-	}
-	tree, err := Open("/weft/test-" + strconv.Itoa(os.Getpid()))
-	require.NoError(t, err)
-	t.Cleanup(tree.Prune)
+	tree := openTree(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	g := tree.Group("one")
-	_, err = g.Usage()
+	_, err := g.Usage()
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.NoError(t, g.Kill(ctx), "one that is not there has no processes")
 	require.NoError(t, g.Remove(ctx))
@@ -69,4 +58,22 @@ func TestGroup(t *testing.T) {
 	names, err = tree.List()
 	require.NoError(t, err)
 	require.Empty(t, names)
+}
+
+// openTree is a tree of this test's own; it takes root.
+func openTree(t testing.TB) *Tree {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("not with -short: it makes control groups")
+	}
+	if os.Geteuid() != 0 {
+		if os.Getenv("WEFT_TEST_REQUIRE") == "1" {
+			t.Fatal("control groups need root: run make test as root")
+		}
+		t.Skip("control groups need root: run make test as root")
+	}
+	tree, err := Open("/weft/test-" + strconv.Itoa(os.Getpid()))
+	require.NoError(t, err)
+	t.Cleanup(tree.Prune)
+	return tree
 }
