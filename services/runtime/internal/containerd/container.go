@@ -250,9 +250,12 @@ func (e *Engine) deleteTask(ctx context.Context, cont client.Container) error {
 	if err != nil {
 		return fmt.Errorf("wait for task %s: %w", cont.ID(), err)
 	}
-	// A runtime may fail to kill what has just ended by itself, or by its group's end.
-	if err := task.Kill(ctx, syscall.SIGKILL); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsFailedPrecondition(err) && running(task) {
-		return fmt.Errorf("kill task %s: %w", cont.ID(), err)
+	// Killed by its group it is over already: then no runtime's program need run for that. A runtime may also fail to kill what has
+	// just ended by itself.
+	if running(task) {
+		if err := task.Kill(ctx, syscall.SIGKILL); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsFailedPrecondition(err) && running(task) {
+			return fmt.Errorf("kill task %s: %w", cont.ID(), err)
+		}
 	}
 	if !ended(ctx, exited, func() bool { return running(task) }) {
 		return fmt.Errorf("task %s does not end: %w", cont.ID(), ctx.Err())
