@@ -114,6 +114,21 @@ func TestSeparateProcesses(t *testing.T) {
 		w.must("sandbox", "kill", id)
 	})
 	t.Run("what is in the catalog is served, and nothing else", func(t *testing.T) { compareCatalog(t, w) })
+	t.Run("what is deleted is gone from every service", func(t *testing.T) { testDeletedApart(t, w) })
+}
+
+// testDeletedApart: nothing of a deleted workspace, and then of the tenant, is left with services that only the mesh joins.
+func testDeletedApart(t *testing.T, w *world) {
+	shareTemplate(t, w)
+	w.must("workspace", "create", "brief")
+	had := furnish(t, w.dial("acme", "brief", "alice"))
+	w.must("workspace", "delete", "brief", "--yes")
+	requireGone(t, w, "acme", "brief", had)
+	w.must("workspace", "create", "brief")
+	requireEmpty(t, w.dial("acme", "brief", "alice"))
+	had = furnish(t, w.dial("acme", "brief", "alice"))
+	w.must("tenant", "delete", "acme", "--yes")
+	requireGone(t, w, "acme", "", had)
 }
 
 // definitions makes what the test's tasks need, as its user would.

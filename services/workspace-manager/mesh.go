@@ -97,12 +97,10 @@ type servicePurger struct {
 	name string
 }
 
+// meshPurgers are all services that own things of a workspace, wherever they run.
 func meshPurgers(c *mesh.Conn) []Purger {
 	return []Purger{servicePurger{c, schemas.Filesystem}, servicePurger{c, schemas.Secrets}, servicePurger{c, schemas.Memory}}
 }
-
-// MeshPurger is the Purger that asks service over the mesh.
-func MeshPurger(c *mesh.Conn, service string) Purger { return servicePurger{c, service} }
 
 // Name is the service's.
 func (p servicePurger) Name() string { return p.name }
