@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -250,15 +251,21 @@ func TestFileTrees(t *testing.T) {
 		if soak() {
 			many = 1_000_000
 		}
+		at := time.Now()
+		took := func(what string) { t.Logf("%s: %s", what, time.Since(at).Round(time.Millisecond)); at = time.Now() }
 		sh(fmt.Sprintf("mkdir /tmp/many; cd /tmp/many; seq -f 'a-file-with-number-%%.0f' 1 %d | xargs touch", many))
+		took("made")
 		all := pages(t, ctx, f, "/tmp/many", supervisor.FileQuery{Depth: 1})
+		took("listed")
 		require.Len(t, all, many)
 		require.True(t, slices.IsSortedFunc(all, func(a, b supervisor.FileInfo) int { return strings.Compare(string(a.Path), string(b.Path)) }))
 		n, err := f.Search(ctx, "/tmp/many", supervisor.FileQuery{Pattern: "x"}, func([]supervisor.FileMatch) error { return nil })
 		require.NoError(t, err)
 		require.EqualValues(t, many, n.Files)
+		took("searched")
 		n, err = f.RemoveTree(ctx, "/tmp/many", true)
 		require.NoError(t, err)
+		took("removed")
 		require.EqualValues(t, many, n.Files)
 		u, err := b.Usage(ctx)
 		require.NoError(t, err)

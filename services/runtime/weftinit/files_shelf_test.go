@@ -43,11 +43,11 @@ func counted(f func()) int {
 
 // TestPagesOfALargeDirectory: however many pages a list has, its directory is read once for each 4 MiB of names.
 func TestPagesOfALargeDirectory(t *testing.T) {
-	const many, page = 30_000, 500
+	const many, page = 18_000, 500
 	dir := t.TempDir()
 	var want []string
 	for i := range many {
-		want = append(want, fmt.Sprintf("%06d-%s", i, strings.Repeat("x", 180))) // 6 MB of names
+		want = append(want, fmt.Sprintf("%06d-%s", i, strings.Repeat("x", 240))) // 4.7 MB of names, with what they cost
 		require.NoError(t, os.WriteFile(filepath.Join(dir, want[i]), nil, 0o600))
 	}
 	state := func() (s dirState) {
