@@ -44,7 +44,7 @@ func (c *call) search(q wire.FileQuery) error {
 	if err != nil {
 		return err
 	}
-	s := &searcher{c: c, re: re, q: q, left: c.leaving()}
+	s := &searcher{c: c, re: re, q: q, left: c.leaving(), in: bufio.NewReaderSize(nil, lineRoom)}
 	if s.q.Limit == 0 {
 		s.q.Limit = defaultMatches
 	}
@@ -68,6 +68,7 @@ type searcher struct {
 	re    *regexp.Regexp
 	q     wire.FileQuery
 	left  <-chan struct{}
+	in    *bufio.Reader // of one file after the other
 	n     wire.Count
 	wait  []*opened
 	found []wire.Match
@@ -141,7 +142,8 @@ func (s *searcher) read() error {
 
 // file goes through one file line by line.
 func (s *searcher) file(o *opened) error {
-	r := bufio.NewReaderSize(blockingReader{io.LimitReader(o.f, s.q.MaxSize)}, lineRoom)
+	r := s.in
+	r.Reset(blockingReader{io.LimitReader(o.f, s.q.MaxSize)})
 	head, _ := r.Peek(sniffed)
 	if bytes.IndexByte(head, 0) >= 0 {
 		s.n.Skipped++
