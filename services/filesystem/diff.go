@@ -32,7 +32,7 @@ func (s *Service) Diff(ctx context.Context, by mesh.Caller, req wire.DiffRequest
 		return rep, err
 	}
 	size := 0
-	err = sp.tree.Diff(from, to, func(c manifest.Change) error {
+	err = sp.tree.DiffFrom(from, to, req.Cursor, func(c manifest.Change) error {
 		if req.Cursor != "" && comparePaths(c.Path, req.Cursor) <= 0 {
 			return nil
 		}

@@ -46,7 +46,7 @@ func (s *Service) List(ctx context.Context, by mesh.Caller, req wire.ListRequest
 		return rep, nil
 	}
 	size := 0
-	err = sp.tree.Walk(top.Hash, func(p string, e manifest.Entry) error {
+	err = sp.tree.WalkFrom(top.Hash, below(req.Cursor, req.Path), func(p string, e manifest.Entry) error {
 		path := manifest.Join(req.Path, p)
 		if req.Cursor != "" && comparePaths(path, req.Cursor) <= 0 {
 			return skipUnless(e, req.Recursive && strings.HasPrefix(req.Cursor, path+"/") || req.Recursive && path == req.Cursor)
@@ -62,6 +62,18 @@ func (s *Service) List(ctx context.Context, by mesh.Caller, req wire.ListRequest
 		err = nil
 	}
 	return rep, missing(err)
+}
+
+// below is a cursor relative to dir; a walk begins at the beginning where it lies elsewhere.
+func below(cursor, dir string) string {
+	if dir == "" {
+		return cursor
+	}
+	rest, ok := strings.CutPrefix(cursor, dir+"/")
+	if !ok {
+		return ""
+	}
+	return rest
 }
 
 // skipUnless leaves out what is in a directory.

@@ -1,6 +1,10 @@
 package manifest
 
-import "github.com/weftmesh/weft/services/filesystem/internal/chunks"
+import (
+	"strings"
+
+	"github.com/weftmesh/weft/services/filesystem/internal/chunks"
+)
 
 // Change is one path at which two trees differ. From or To is nil where it does not exist.
 type Change struct {
@@ -11,10 +15,15 @@ type Change struct {
 // Diff calls fn for every path at which tree b differs from tree a, sorted as a walk is: a directory before what is
 // in it. Directories that exist on both sides with the same permissions are not reported themselves. Shared nodes are not read.
 func (t *Tree) Diff(a, b chunks.Hash, fn func(Change) error) error {
-	return t.diff(a, b, "", 0, fn)
+	return t.diff(a, b, "", "", 0, fn)
 }
 
-func (t *Tree) diff(a, b chunks.Hash, dir string, depth int, fn func(Change) error) error {
+// DiffFrom is Diff without what comes before the path from. The directories above it come, too.
+func (t *Tree) DiffFrom(a, b chunks.Hash, from string, fn func(Change) error) error {
+	return t.diff(a, b, "", from, 0, fn)
+}
+
+func (t *Tree) diff(a, b chunks.Hash, dir, from string, depth int, fn func(Change) error) error {
 	if a == b {
 		return nil
 	}
@@ -29,12 +38,17 @@ func (t *Tree) diff(a, b chunks.Hash, dir string, depth int, fn func(Change) err
 	if err != nil {
 		return err
 	}
-	return Zip(na.Entries, nb.Entries, func(x, y *Entry) error {
-		return t.diffEntry(x, y, dir, depth, fn)
+	first, below, _ := strings.Cut(from, "/")
+	return Zip(na.Entries[na.search(first):], nb.Entries[nb.search(first):], func(x, y *Entry) error {
+		from := ""
+		if x != nil && x.Name == first || y != nil && y.Name == first {
+			from = below
+		}
+		return t.diffEntry(x, y, dir, from, depth, fn)
 	})
 }
 
-func (t *Tree) diffEntry(x, y *Entry, dir string, depth int, fn func(Change) error) error {
+func (t *Tree) diffEntry(x, y *Entry, dir, from string, depth int, fn func(Change) error) error {
 	below := func(e *Entry) chunks.Hash {
 		if e != nil && e.Type == Dir {
 			return e.Hash
@@ -54,7 +68,7 @@ func (t *Tree) diffEntry(x, y *Entry, dir string, depth int, fn func(Change) err
 			return err
 		}
 	}
-	return t.diff(below(x), below(y), path, depth+1, fn)
+	return t.diff(below(x), below(y), path, from, depth+1, fn)
 }
 
 // Zip goes through two sorted lists together: fn gets the entries of one name, nil where a list has none.

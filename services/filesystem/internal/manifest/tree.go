@@ -3,6 +3,7 @@ package manifest
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/weftmesh/weft/services/filesystem/internal/chunks"
@@ -28,6 +29,7 @@ type Tree struct {
 	mu    sync.Mutex
 	nodes map[chunks.Hash]*Node
 	size  int // entries in nodes
+	large []*largeNode
 }
 
 // cacheEntries bounds what a Tree keeps, in entries of nodes: some 200 bytes each.
@@ -61,6 +63,10 @@ func (t *Tree) Node(h chunks.Hash) (*Node, error) {
 func (t *Tree) keep(h chunks.Hash, n *Node) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if len(n.Entries) >= cacheEntries/2 {
+		t.keepLarge(h, n)
+		return
+	}
 	if t.nodes[h] != nil {
 		return
 	}
@@ -88,7 +94,10 @@ func (t *Tree) Through(b *chunks.Batch) *Tree {
 func (t *Tree) kept(h chunks.Hash) *Node {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.nodes[h]
+	if n := t.nodes[h]; n != nil {
+		return n
+	}
+	return t.keptLarge(h)
 }
 
 // Root is the entry of a whole tree.
@@ -133,10 +142,15 @@ var ErrSkipDir = errors.New("skip this directory")
 
 // Walk calls fn for everything below root in the order of the tree: a directory before what is in it.
 func (t *Tree) Walk(root chunks.Hash, fn func(path string, e Entry) error) error {
-	return t.walk(root, "", 0, fn)
+	return t.walk(root, "", "", 0, fn)
 }
 
-func (t *Tree) walk(h chunks.Hash, dir string, depth int, fn func(string, Entry) error) error {
+// WalkFrom is Walk without what comes before the path from. The directories above it come, too.
+func (t *Tree) WalkFrom(root chunks.Hash, from string, fn func(path string, e Entry) error) error {
+	return t.walk(root, "", from, 0, fn)
+}
+
+func (t *Tree) walk(h chunks.Hash, dir, from string, depth int, fn func(string, Entry) error) error {
 	if depth > MaxDepth {
 		return ErrTooDeep
 	}
@@ -144,7 +158,8 @@ func (t *Tree) walk(h chunks.Hash, dir string, depth int, fn func(string, Entry)
 	if err != nil {
 		return err
 	}
-	for _, e := range n.Entries {
+	first, below, _ := strings.Cut(from, "/")
+	for _, e := range n.Entries[n.search(first):] {
 		path := Join(dir, e.Name)
 		err := fn(path, e)
 		if err == ErrSkipDir {
@@ -154,7 +169,11 @@ func (t *Tree) walk(h chunks.Hash, dir string, depth int, fn func(string, Entry)
 			return err
 		}
 		if e.Type == Dir {
-			if err := t.walk(e.Hash, path, depth+1, fn); err != nil {
+			from := ""
+			if e.Name == first {
+				from = below
+			}
+			if err := t.walk(e.Hash, path, from, depth+1, fn); err != nil {
 				return err
 			}
 		}
