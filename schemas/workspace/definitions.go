@@ -62,7 +62,7 @@ type Resources struct {
 type Template struct {
 	Name      string            `json:"name"`
 	Version   int               `json:"version"`
-	Image     string            `json:"image"` // a reference, or the path of an OCI archive on the node
+	Image     string            `json:"image"` // name or path of an OCI archive on the node, or a reference to a registry that it may pull from
 	Level     string            `json:"level,omitempty"`
 	Resources Resources         `json:"resources"`
 	Env       map[string]string `json:"env,omitempty"`

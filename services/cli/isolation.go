@@ -93,7 +93,7 @@ func (a *app) templateCreateCommand() *cobra.Command {
 			})
 		}}
 	f := c.Flags()
-	f.StringVar(&t.Image, "image", "", "a reference, or the name of an archive on the nodes")
+	f.StringVar(&t.Image, "image", "", "the name of an archive on the nodes, or a reference to a registry that their operator lets them pull from")
 	f.StringVar(&t.Level, "level", "", "security level: standard (default), or high for gVisor")
 	f.StringVar(&t.Seccomp, "seccomp", "", "profile of system calls: base (default), python or node")
 	f.BoolVar(&t.RootInside, "root-inside", false, "commands run as uid 0 of the sandbox's own ids, so that apt and sudo work")

@@ -24,19 +24,20 @@ import (
 
 // Config of a node. New fills in what is empty and says so below.
 type Config struct {
-	Node      string            // its name, a DNS label
-	Pool      string            // whose queue it pulls from beside its own; "default" if empty
-	Labels    map[string]string // of the node, for placement
-	Version   string            // of this program
-	DataDir   string            // journal, spool, containerd's images and snapshots; on a disk
-	RunDir    string            // sockets and mounts; derived from DataDir, under /run, if empty
-	Socket    string            // of a running containerd to use; a private one is started if empty
-	ImageDirs []string          // where templates' archives lie; the tool cache's if empty
-	Preload   []string          // images to unpack at the start, so that the first sandbox of each is quick
-	Init      string            // path of weft-init
-	CLI       string            // path of the weft CLI that sandboxes get; none if empty
-	Slots     int               // sandboxes at once; 2 for each core if 0
-	MinFree   int64             // bytes of free disk below which nothing new is taken; 1 GiB if 0
+	Node       string            // its name, a DNS label
+	Pool       string            // whose queue it pulls from beside its own; "default" if empty
+	Labels     map[string]string // of the node, for placement
+	Version    string            // of this program
+	DataDir    string            // journal, spool, containerd's images and snapshots; on a disk
+	RunDir     string            // sockets and mounts; derived from DataDir, under /run, if empty
+	Socket     string            // of a running containerd to use; a private one is started if empty
+	ImageDirs  []string          // where templates' archives lie; the tool cache's if empty
+	Registries []string          // from which images are pulled, as example.com:5000/team; none if empty
+	Preload    []string          // images to unpack at the start, so that the first sandbox of each is quick
+	Init       string            // path of weft-init
+	CLI        string            // path of the weft CLI that sandboxes get; none if empty
+	Slots      int               // sandboxes at once; 2 for each core if 0
+	MinFree    int64             // bytes of free disk below which nothing new is taken; 1 GiB if 0
 
 	Queue   Queue
 	Manager Manager
@@ -156,6 +157,11 @@ func (c Config) check() error {
 	if c.Slots < 1 {
 		return fault.New(fault.Invalid, "a node needs at least one slot, not %d", c.Slots)
 	}
+	for _, r := range c.Registries {
+		if err := containerd.CheckRegistry(r); err != nil {
+			return err
+		}
+	}
 	if c.Queue == nil || c.Manager == nil || c.Files == nil || c.Secrets == nil || c.Output == nil {
 		return fault.New(fault.Internal, "the node is not connected to the mesh")
 	}
@@ -167,7 +173,7 @@ func (c Config) check() error {
 
 // engine finds the programs that sandboxes need.
 func (c Config) engine() (containerd.Config, error) {
-	e := containerd.Config{Dir: filepath.Join(c.DataDir, "containerd"), RunDir: c.RunDir, Socket: c.Socket, ImageDirs: c.ImageDirs, Log: c.Log}
+	e := containerd.Config{Dir: filepath.Join(c.DataDir, "containerd"), RunDir: c.RunDir, Socket: c.Socket, ImageDirs: c.ImageDirs, Registries: c.Registries, Log: c.Log}
 	for name, path := range map[string]*string{"runc": &e.Runc, "containerd": &e.Containerd, "containerd-shim-runc-v2": &e.Shim} {
 		if c.Socket != "" && name != "runc" {
 			continue

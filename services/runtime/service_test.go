@@ -245,7 +245,8 @@ func TestFaults(t *testing.T) {
 		code  fault.Code
 		retry bool
 	}{
-		{"an image that is not there", func(r *workspace.RunSpec) { r.Image = "no-such-template.invalid/image:1" }, fault.Unavailable, true},
+		{"an image that is not there", func(r *workspace.RunSpec) { r.Image = "no-such-template" }, fault.Unavailable, true},
+		{"an image of a registry that the node may not ask", func(r *workspace.RunSpec) { r.Image = "example.com/image:1" }, fault.Denied, false},
 		{"a path on the node as the image", func(r *workspace.RunSpec) { r.Image = "/etc/passwd" }, fault.Denied, false},
 		{"a level that this node has not", func(r *workspace.RunSpec) { r.Level = "highest" }, fault.Unavailable, true},
 		{"too little memory", func(r *workspace.RunSpec) { r.Resources.MemoryBytes = 1000 }, fault.Invalid, false},

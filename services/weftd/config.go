@@ -27,26 +27,27 @@ var parts = []string{partBus, schemas.WorkspaceManager, schemas.Filesystem, sche
 
 // Config is what one process needs to know.
 type Config struct {
-	Targets   []string
-	DataDir   string
-	Listen    string // of the embedded bus
-	NATSURL   string // of a bus elsewhere
-	CredsDir  string // <service>.creds, where the keys are elsewhere
-	HTTP      string
-	Node      string
-	Pool      string
-	Slots     int
-	Memory    string // sqlite, or mongodb://…
-	VaultAddr string
-	Init, CLI string
-	Tenant    string
-	LogLevel  string
-	LogFormat string
-	Lease     time.Duration
-	Watermark int64
-	CacheDir  string
-	mint      string
-	purge     bool
+	Targets    []string
+	DataDir    string
+	Listen     string // of the embedded bus
+	NATSURL    string // of a bus elsewhere
+	CredsDir   string // <service>.creds, where the keys are elsewhere
+	HTTP       string
+	Node       string
+	Pool       string
+	Slots      int
+	Memory     string // sqlite, or mongodb://…
+	VaultAddr  string
+	Init, CLI  string
+	Registries []string
+	Tenant     string
+	LogLevel   string
+	LogFormat  string
+	Lease      time.Duration
+	Watermark  int64
+	CacheDir   string
+	mint       string
+	purge      bool
 }
 
 func (c *Config) has(part string) bool { return slices.Contains(c.Targets, part) }
@@ -75,6 +76,7 @@ func parse(args, env []string, out io.Writer) (*Config, error) {
 	f.StringVar(&c.VaultAddr, "vault-addr", "", "`address` of a Vault or OpenBao to use (token from VAULT_TOKEN); default: one of our own")
 	f.StringVar(&c.Init, "init", beside("weft-init"), "`path` of weft-init")
 	f.StringVar(&c.CLI, "cli", beside("weft"), "`path` of the weft CLI that sandboxes get")
+	registries := f.String("registries", "", "comma-separated `list` of registries, or parts of them, as example.com:5000/team, from which this node pulls the images of templates; empty: none, only archives in its image directory are used")
 	f.StringVar(&c.Tenant, "tenant", "default", "`tenant` that a new mesh begins with; empty for none")
 	f.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&c.LogFormat, "log-format", "text", "text or json")
@@ -91,6 +93,9 @@ func parse(args, env []string, out io.Writer) (*Config, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if *registries != "" {
+		c.Registries = strings.Split(*registries, ",")
 	}
 	return c, c.check(*target)
 }

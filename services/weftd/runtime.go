@@ -47,7 +47,7 @@ func (d *daemon) runtimePart() lifecycle.Part {
 func (d *daemon) nodeConfig(conn *mesh.Conn) runtime.Config {
 	return runtime.Config{
 		Node: d.cfg.Node, Pool: d.cfg.Pool, Version: version(), DataDir: d.cfg.dir(schemas.Runtime),
-		Init: d.cfg.Init, CLI: d.cfg.CLI, Slots: d.cfg.Slots, MinFree: d.cfg.Watermark, Log: d.log,
+		Init: d.cfg.Init, CLI: d.cfg.CLI, Slots: d.cfg.Slots, Registries: d.cfg.Registries, MinFree: d.cfg.Watermark, Log: d.log,
 		DialMesh: d.dialMesh, Scrub: scrubbers,
 		Vault: func(s runtime.VaultSession) (http.Handler, error) { return d.vaultHandler(conn, s) },
 	}

@@ -103,7 +103,7 @@ func TestASandboxLeavesNothingBehind(t *testing.T) {
 func TestACreateThatFailsLeavesNothingBehind(t *testing.T) {
 	n := newNode(t, machine.Engine(t))
 	spec := testSpec()
-	spec.Image = "no-such-template.invalid/image:1"
+	spec.Image = "no-such-template"
 	_, err := n.Create(within(t, 30*time.Second), spec)
 	require.True(t, fault.Is(err, fault.Unavailable), "%v", err)
 	requireNothing(t, n)

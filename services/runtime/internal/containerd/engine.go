@@ -54,7 +54,9 @@ type Config struct {
 	Runsc, RunscShim string
 	// ImageDirs are where a template's archive may lie; nothing outside them is read.
 	ImageDirs []string
-	Log       *slog.Logger
+	// Registries from which images may be pulled, see CheckRegistry; none if empty.
+	Registries []string
+	Log        *slog.Logger
 }
 
 // patience lets a call wait while containerd is being started again, as long as its own deadline

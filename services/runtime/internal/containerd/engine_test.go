@@ -135,7 +135,9 @@ func TestImages(t *testing.T) {
 		filepath.Dir(base) + "/no-such.tar":      fault.NotFound,
 		"UPPER CASE":                             fault.Invalid,
 		"":                                       fault.Invalid,
-		"no-such-registry.invalid/image:1":       fault.Unavailable,
+		"no-such-registry.invalid/image:1":       fault.Denied,
+		"no-such-archive":                        fault.Unavailable,
+		"no-such-archive:1":                      fault.Denied,
 		"../base":                                fault.Invalid,
 		"no-such-registry.invalid/x@sha256:1234": fault.Invalid,
 	} {

@@ -46,7 +46,7 @@ type imageFlight struct {
 
 // Image makes sure that ref is on this node and unpacked. ref is the name of an archive in one of the
 // image directories without ".tar", an archive's absolute path inside one of them, or a reference that
-// is pulled from its registry once. An archive that was replaced is imported anew.
+// is pulled once, if its registry is one of those that are allowed. An archive that was replaced is imported anew.
 func (e *Engine) Image(ctx context.Context, ref string) (Image, error) {
 	archive, err := e.archive(ref)
 	if err != nil {
@@ -60,6 +60,10 @@ func (e *Engine) Image(ctx context.Context, ref string) (Image, error) {
 		named, err := reference.ParseDockerRef(ref)
 		if err != nil {
 			return Image{}, fault.New(fault.Invalid, "image %q is neither an archive of this node nor a reference", clip(ref))
+		}
+		if archiveName(ref) {
+			return Image{}, fault.New(fault.Unavailable, "image %q is not on this node; put an OCI archive of that name into an image directory, or name the registry too, as in example.com/%s",
+				clip(ref), clip(ref))
 		}
 		key = named.String()
 	}
@@ -103,6 +107,11 @@ func (e *Engine) fly(ctx context.Context, f *imageFlight, key string, a archiveF
 // archiveFile is an OCI archive on this node; name changes when the file does.
 type archiveFile struct{ path, name string }
 
+// archiveName says whether ref can only be the name of an archive.
+func archiveName(ref string) bool {
+	return !strings.ContainsAny(ref, "/:@") && ref != "" && ref[0] != '.'
+}
+
 // archive finds the archive that ref names. The zero value means that ref names none.
 func (e *Engine) archive(ref string) (archiveFile, error) {
 	var candidates []string
@@ -113,7 +122,7 @@ func (e *Engine) archive(ref string) (archiveFile, error) {
 			return archiveFile{}, fault.New(fault.Denied, "image %q lies in none of this node's image directories", clip(ref))
 		}
 		candidates = []string{filepath.Clean(ref)}
-	case !strings.ContainsAny(ref, "/:@") && ref != "" && ref[0] != '.':
+	case archiveName(ref):
 		for _, dir := range e.cfg.ImageDirs {
 			candidates = append(candidates, filepath.Join(dir, ref+".tar"))
 		}
@@ -204,6 +213,9 @@ func (e *Engine) forget(ctx context.Context, a archiveFile) error {
 func (e *Engine) pull(ctx context.Context, ref string) (Image, error) {
 	img, err := e.client.GetImage(ctx, ref)
 	if errdefs.IsNotFound(err) {
+		if err := e.mayPull(ref); err != nil {
+			return Image{}, err
+		}
 		img, err = e.client.Pull(quiet(ctx), ref, client.WithPullUnpack, client.WithPullSnapshotter(Snapshotter))
 	}
 	if err != nil {
