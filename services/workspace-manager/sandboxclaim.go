@@ -2,8 +2,6 @@ package manager
 
 import (
 	"context"
-	"hash/maphash"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -19,25 +17,6 @@ import (
 // compare-and-set after the sandbox's record and before any node is asked: of two who ask at once, on whatever
 // replica, one writes it; the other takes its own sandbox record back and finds the first one's. Killed between the
 // two writes, a sandbox record stays in "creating", which the reconciler ends.
-
-// claimLocks let one request of a replica at a time decide about a name, so that those that wait take no quota.
-// They are no safeguard: that is the compare-and-set.
-type claimLocks struct {
-	once sync.Once
-	seed maphash.Seed
-	mu   [64]sync.Mutex
-}
-
-// lock gives what unlocks; calling that again does nothing. An empty name locks nothing.
-func (l *claimLocks) lock(by mesh.Caller, name string) (unlock func()) {
-	if name == "" {
-		return func() {}
-	}
-	l.once.Do(func() { l.seed = maphash.MakeSeed() })
-	m := &l.mu[maphash.String(l.seed, by.Tenant+"."+by.Workspace+"."+name)%uint64(len(l.mu))]
-	m.Lock()
-	return sync.OnceFunc(m.Unlock)
-}
 
 // claimed gives the sandbox that lives under a claim's name, nil if none does, and the sequence of the name's
 // record, which the next writer must expect.

@@ -41,7 +41,10 @@ func (s *Service) SandboxCreate(ctx context.Context, by mesh.Caller, req workspa
 	if err != nil {
 		return none, err
 	}
-	unlock := s.naming.lock(by, req.Claim)
+	unlock, err := s.naming.lock(ctx, by, req.Claim)
+	if err != nil {
+		return none, err
+	}
 	defer unlock()
 	there, held, err := v.claimed(ctx, by, req.Claim, tpl)
 	if err != nil || there != nil {
