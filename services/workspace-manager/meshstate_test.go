@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weftmesh/weft/pkg/fault"
 	"github.com/weftmesh/weft/pkg/mesh"
 	"github.com/weftmesh/weft/schemas/workspace"
 	manager "github.com/weftmesh/weft/services/workspace-manager"
@@ -25,4 +26,8 @@ func TestMeshState(t *testing.T) {
 	require.False(t, st.Storing)
 	require.Contains(t, st.Reason, "disk")
 	require.NotContains(t, st.Reason, "/secret")
+
+	apart := newBed(t)
+	_, err = apart.s.MeshState(apart.ctx(), ann, workspace.Empty{})
+	require.True(t, fault.Is(err, fault.Unavailable), "what the manager does not know it does not say: %v", err)
 }
