@@ -53,7 +53,7 @@ func (c *Client) Execute(ctx context.Context, sandbox string, r runtime.ExecRequ
 		f.input.from(0) // nobody else has given it anything
 	}
 	p, err := f.follow(ctx, func(ctx context.Context) (*stream.Session, error) {
-		return c.openProcess(ctx, sandbox, runtime.OpExec, r)
+		return c.openProcess(ctx, sandbox, runtime.OpExec, r, r.Stdin)
 	})
 	if err != nil {
 		return runtime.ExecResult{}, err
@@ -68,12 +68,12 @@ func (c *Client) Execute(ctx context.Context, sandbox string, r runtime.ExecRequ
 // gone makes a stream be given up soon when nobody listens to it any more: it is opened anew at no loss.
 var gone = stream.WithTiming(stream.Timing{Gone: time.Second, Silence: 6 * time.Second, Idle: 30 * time.Second})
 
-func (c *Client) openProcess(ctx context.Context, sandbox, op string, r any) (*stream.Session, error) {
+func (c *Client) openProcess(ctx context.Context, sandbox, op string, r any, input bool) (*stream.Session, error) {
 	subject, err := c.sbx(sandbox, op)
 	if err != nil {
 		return nil, err
 	}
-	s, err := stream.Open(ctx, c.conn, subject, r, gone)
+	s, err := stream.Open(ctx, c.conn, subject, r, append(noInput(input), gone)...)
 	if fault.Is(err, fault.Unavailable) {
 		err = c.whyAway(ctx, sandbox, err)
 	}
@@ -101,7 +101,7 @@ func newFollower(c *Client, sandbox string, io Streams) *follower {
 }
 
 func (f *follower) attach(ctx context.Context) (*stream.Session, error) {
-	return f.c.openProcess(ctx, f.sandbox, runtime.OpAttach, f.req)
+	return f.c.openProcess(ctx, f.sandbox, runtime.OpAttach, f.req, f.input != nil)
 }
 
 // follow opens with open, and by attach when that broke, until the process has ended.

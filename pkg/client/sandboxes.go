@@ -45,15 +45,23 @@ func (c *Client) sbx(sandbox, op string) (string, error) {
 // Exec starts a process in a sandbox. Its stream has the channels stdin, stdout and stderr; its result
 // is a runtime.ExecResult. The process ends when the stream is closed before. ctx holds for all of it.
 func (c *Client) Exec(ctx context.Context, sandbox string, r runtime.ExecRequest) (*stream.Session, error) {
-	return c.openSandbox(ctx, sandbox, runtime.OpExec, r)
+	return c.openSandbox(ctx, sandbox, runtime.OpExec, r, noInput(r.Stdin || r.PTY)...)
 }
 
-func (c *Client) openSandbox(ctx context.Context, sandbox, op string, r any) (*stream.Session, error) {
+// noInput says that nothing will be written to a process, unless something may.
+func noInput(input bool) []stream.Option {
+	if input {
+		return nil
+	}
+	return []stream.Option{stream.Silent(stream.Stdin)}
+}
+
+func (c *Client) openSandbox(ctx context.Context, sandbox, op string, r any, opts ...stream.Option) (*stream.Session, error) {
 	subject, err := c.sbx(sandbox, op)
 	if err != nil {
 		return nil, err
 	}
-	st, err := stream.Open(ctx, c.conn, subject, r)
+	st, err := stream.Open(ctx, c.conn, subject, r, opts...)
 	if fault.Is(err, fault.Unavailable) {
 		err = c.whyAway(ctx, sandbox, err)
 	}

@@ -101,7 +101,7 @@ func (d *desk) attach(ctx context.Context, req runtime.AttachRequest, info super
 			return runtime.Process{}, err // but an input that was closed stays so
 		}
 	}
-	if err := s.Send(stream.Started, now); err != nil {
+	if err := s.Greet(stream.Started, now); err != nil {
 		return runtime.Process{}, err
 	}
 	exit, err := r.run(ctx, stdin)

@@ -47,7 +47,7 @@ func (d *desk) Exec(ctx context.Context, _ mesh.Caller, req runtime.ExecRequest,
 	seat, alive := d.seats.take(alive, ownerSeat(p.ID()))
 	defer d.belongs(p, s, seat)
 	r := &relay{d: d, p: p, s: s, acks: true, taken: req.ID != "", words: d.words.begin(p.ID(), req.Argv)}
-	if err := s.Send(stream.Started, runtime.Process{ID: p.ID(), Argv: req.Argv, PID: p.PID(), UID: spec.Identity.UID, PTY: req.PTY, Foreground: true, Running: true}); err != nil {
+	if err := s.Greet(stream.Started, runtime.Process{ID: p.ID(), Argv: req.Argv, PID: p.PID(), UID: spec.Identity.UID, PTY: req.PTY, Foreground: true, Running: true}); err != nil {
 		return runtime.ExecResult{}, err
 	}
 	exit, err := r.run(alive, req.Stdin || req.PTY)

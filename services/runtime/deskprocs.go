@@ -35,8 +35,8 @@ const (
 // processOperations are those on processes.
 func (d *desk) processOperations(c *mesh.Conn) []mesh.Endpoint {
 	return []mesh.Endpoint{
-		stream.Op(c, runtime.OpExec, d.Exec),
-		stream.Op(c, runtime.OpAttach, d.Attach),
+		stream.Op(c, runtime.OpExec, d.Exec, stream.SpeaksFirst()),
+		stream.Op(c, runtime.OpAttach, d.Attach, stream.SpeaksFirst()),
 		mesh.Op(runtime.OpProcessStart, operationTimeout, d.ProcessStart),
 		mesh.Op(runtime.OpProcessList, operationTimeout, d.ProcessList),
 		mesh.Op(runtime.OpProcessGet, operationTimeout, d.ProcessGet),

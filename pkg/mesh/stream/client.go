@@ -42,7 +42,8 @@ func Open(ctx context.Context, c *mesh.Conn, subject string, req any, opts ...Op
 	}
 	nc := c.NATS()
 	l := &clientLink{nc: nc, subject: to, inbox: nc.NewInbox()}
-	s := newSession(id, true, l, settingsOf(opts).timing)
+	set := settingsOf(opts)
+	s := newSession(id, true, l, set.timing)
 	sub, err := nc.Subscribe(l.inbox, s.fromServer)
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, "the connection to the mesh is closed")
@@ -59,6 +60,10 @@ func Open(ctx context.Context, c *mesh.Conn, subject string, req any, opts ...Op
 	}()
 	before := nc.LastError()
 	m := &nats.Msg{Subject: subject, Reply: l.inbox, Data: body, Header: nats.Header{HeaderFrame: {frameOpen}, HeaderID: {id}}}
+	if len(set.silent) > 0 {
+		m.Header.Set(HeaderEnded, strings.Join(set.silent, ","))
+		s.silent(set.silent)
+	}
 	mesh.Inject(ctx, m.Header)
 	if t, ok := ctx.Deadline(); ok {
 		m.Header.Set(schemas.HeaderDeadline, strconv.FormatInt(max(time.Until(t).Milliseconds(), 1), 10))
@@ -71,6 +76,17 @@ func Open(ctx context.Context, c *mesh.Conn, subject string, req any, opts ...Op
 		return nil, openFault(err, subject)
 	}
 	return s, nil
+}
+
+// silent ends channels on which nothing is sent. The server knows it from the header; one that is older hears of it when
+// nothing was said for a while.
+func (s *Session) silent(channels []string) {
+	for _, name := range channels {
+		c := s.Channel(name)
+		s.mu.Lock()
+		c.out.end, c.out.told, c.out.ended = endEOF, true, true
+		s.mu.Unlock()
+	}
 }
 
 func openFault(err error, subject string) error {

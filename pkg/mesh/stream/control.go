@@ -46,7 +46,9 @@ type ending struct {
 
 // Send gives the other side a message. Messages arrive in order, but in no order with the bytes of
 // other channels. It waits only if a window of messages was not received yet.
-func (s *Session) Send(kind string, value any) error {
+func (s *Session) Send(kind string, value any) error { return s.sendMessage(kind, value, false) }
+
+func (s *Session) sendMessage(kind string, value any, greeting bool) error {
 	v, err := json.Marshal(value)
 	if err != nil {
 		return fault.Wrap(err, fault.Invalid, "message %s: it is not JSON", kind)
@@ -58,9 +60,16 @@ func (s *Session) Send(kind string, value any) error {
 	if len(b) >= MaxMessage {
 		return fault.New(fault.Invalid, "message %s of %d bytes: at most %d are possible", kind, len(b), MaxMessage)
 	}
+	s.mu.Lock()
+	s.greeting = greeting && !s.openBy.IsZero()
+	s.mu.Unlock()
 	_, err = s.Channel(channelControl).Write(append(b, '\n'))
 	return err
 }
+
+// Greet is Send of the first message of a handler that SpeaksFirst. It may wait a few milliseconds for what is said next, and
+// goes out together with that: the client wakes up once for a command that ends soon.
+func (s *Session) Greet(kind string, value any) error { return s.sendMessage(kind, value, true) }
 
 // FlushMessages waits until the other side has received every message that was sent to it.
 func (s *Session) FlushMessages(ctx context.Context) error {

@@ -24,8 +24,10 @@
 //
 // A stream has channels with names, each with two directions. The header Weft-Frame says what a message is:
 //
-//	open    client: the operation's request as JSON, header Weft-Stream-Id
-//	opened  server: {"subject": …, "window": …}
+//	open    client: the operation's request as JSON, headers Weft-Stream-Id, and Weft-Ended with the names of channels
+//	        (with commas) on which the client will send nothing, which spares a frame for each
+//	opened  server: {"subject": …, "window": …}; not sent where the handler says something at once: whatever comes first
+//	        tells that the stream is open
 //	data    1 byte to 64 KiB of a channel; headers Weft-Stream (its name), Weft-Offset (of the first byte), and
 //	        Weft-End (eof or error) where nothing follows
 //	status  what the sender has sent and received of each channel, see status; also credit, end and keepalive

@@ -16,6 +16,7 @@ const (
 	HeaderFrame = "Weft-Frame"     // the kind of a frame
 	HeaderID    = "Weft-Stream-Id" // of an open frame: 20 characters of base32hex, made by the client
 	HeaderEnd   = "Weft-End"       // of a data frame that is its channel's last: eof or error
+	HeaderEnded = "Weft-Ended"     // of an open frame: channels on which the client sends nothing, with commas
 )
 
 // Kinds of frame.

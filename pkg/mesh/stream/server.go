@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -36,10 +37,21 @@ func Op[Req, Res any](c *mesh.Conn, name string, fn Handler[Req, Res], opts ...O
 // Option changes how a side of a stream behaves.
 type Option func(*settings)
 
-type settings struct{ timing Timing }
+type settings struct {
+	timing Timing
+	silent []string
+	speaks bool
+}
 
 // WithTiming sets the timing of one side.
 func WithTiming(t Timing) Option { return func(s *settings) { s.timing = t } }
+
+// Silent says that a client sends nothing on these channels, which spares it to say so with a frame for each.
+func Silent(channels ...string) Option { return func(s *settings) { s.silent = channels } }
+
+// SpeaksFirst says that a handler sends something at once. That then tells the client that its stream is open, too; if the
+// handler says nothing for a few milliseconds after all, the client is told.
+func SpeaksFirst() Option { return func(s *settings) { s.speaks = true } }
 
 func settingsOf(opts []Option) settings {
 	var s settings
@@ -106,7 +118,12 @@ func (srv *server) serve(ctx context.Context, by mesh.Caller, m *nats.Msg, fn fu
 	}
 	_ = sub.SetPendingLimits(pendingMessages, pendingBytes)
 	defer func() { _ = sub.Unsubscribe() }()
-	if err := s.sayOpened(subject); err != nil {
+	if err := s.inputsEnded(m.Header.Get(HeaderEnded)); err != nil {
+		return err
+	}
+	if srv.settings.speaks {
+		s.sayOpenedLater(subject)
+	} else if err := s.sayOpened(subject); err != nil {
 		return err
 	}
 	defer s.endMapping(l)
@@ -173,6 +190,36 @@ func (s *Session) sayOpened(subject string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.link.send(message(frameOpened, opened{Subject: subject, Window: Window}), false)
+}
+
+// openedWithin is how long a handler that speaks first may take until the client is told that it was heard.
+const openedWithin = 5 * time.Millisecond
+
+// sayOpenedLater tells it when the handler has said nothing until then. run sees to it.
+func (s *Session) sayOpenedLater(subject string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.openBy, s.subject = time.Now().Add(openedWithin), subject
+}
+
+// inputsEnded takes the channels on which the client sends nothing.
+func (s *Session) inputsEnded(names string) error {
+	if names == "" {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name := range strings.SplitSeq(names, ",") {
+		c, err := s.channel(name)
+		if err == nil {
+			err = c.in.ends(endEOF, 0)
+		}
+		if err != nil {
+			return fault.New(fault.Invalid, "the header %s: %v", HeaderEnded, err)
+		}
+		c.in.toldEnd = true // the client knows
+	}
+	return nil
 }
 
 // endMapping frees the NATS server's mapping of the reply subject: an empty message does.

@@ -74,6 +74,9 @@ type Session struct {
 	probeGap time.Duration
 	goneAt   time.Time     // since when nobody listens, else zero
 	opened   chan struct{} // closed by the first frame from the server
+	openBy   time.Time     // of a server: when the client is told that it is open, if it has heard nothing by then
+	subject  string        // of a server that has to tell that
+	greeting bool          // messages wait for company until openBy
 }
 
 func newSession(id string, client bool, l link, t Timing) *Session {
@@ -254,6 +257,12 @@ func (s *Session) pump(c *Channel) {
 	if s.over {
 		return
 	}
+	if s.greeting {
+		if c.name == channelControl && c.out.end == "" {
+			return
+		}
+		s.greet()
+	}
 	for {
 		offset, data := c.out.take()
 		if data == nil {
@@ -274,9 +283,15 @@ func (s *Session) pump(c *Channel) {
 	}
 }
 
+// greet sends the message that has waited.
+func (s *Session) greet() {
+	s.greeting = false
+	s.pump(s.channels[channelControl])
+}
+
 // publish sends one frame. What could not be sent counts as lost: it is asked for again.
 func (s *Session) publish(m *nats.Msg, answer bool) bool {
-	s.spoke = time.Now()
+	s.spoke, s.openBy = time.Now(), time.Time{}
 	err := s.link.send(m, answer)
 	if err == nil {
 		return true

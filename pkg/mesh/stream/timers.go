@@ -11,7 +11,6 @@ import (
 // run does what is due by time, until the stream is over. up signals that the connection was
 // re-established.
 func (s *Session) run(up <-chan nats.Status) {
-
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -78,12 +77,25 @@ func (s *Session) tick(now time.Time) time.Time {
 		return now
 	}
 	next := s.heard.Add(t.Idle)
-	for _, at := range []time.Time{s.tickAck(now), s.tickProbe(now), s.tickSilence(now), s.tickKeepalive(now)} {
+	for _, at := range []time.Time{s.tickOpened(now), s.tickAck(now), s.tickProbe(now), s.tickSilence(now), s.tickKeepalive(now)} {
 		if !at.IsZero() && at.Before(next) {
 			next = at
 		}
 	}
 	return next
+}
+
+// tickOpened tells a client that its stream is open when the handler has not yet said anything.
+func (s *Session) tickOpened(now time.Time) time.Time {
+	if s.openBy.IsZero() || now.Before(s.openBy) {
+		return s.openBy
+	}
+	if s.greeting {
+		s.greet()
+		return time.Time{}
+	}
+	s.publish(message(frameOpened, opened{Subject: s.subject, Window: Window}), false)
+	return time.Time{}
 }
 
 func (s *Session) tickAck(now time.Time) time.Time {

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weftmesh/weft/pkg/app/calm"
 	"github.com/weftmesh/weft/schemas"
 	"github.com/weftmesh/weft/services/runtime/supervisor/wire"
 	"github.com/weftmesh/weft/services/runtime/weftinit/seccomp"
@@ -104,6 +105,7 @@ func run(cfg config) error {
 			return fmt.Errorf("PR_SET_CHILD_SUBREAPER: %w", err)
 		}
 	}
+	_ = calm.Monitor(calm.Slack) // where the kernel can, and the node gave what it takes
 	if err := loopbackUp(); err != nil {
 		return err
 	}

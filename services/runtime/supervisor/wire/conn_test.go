@@ -33,7 +33,10 @@ func streams(t *testing.T) (net.Conn, net.Conn) {
 	t.Cleanup(func() { _ = init.Close(); _ = node.Close() })
 	x, err := node.OpenStream()
 	require.NoError(t, err)
+	require.NoError(t, WriteMessage(x, TypeRequest, Request{})) // there always is one
 	y, err := init.AcceptStream()
+	require.NoError(t, err)
+	_, err = NewReader(y).Message()
 	require.NoError(t, err)
 	return x, y
 }
