@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/weftmesh/weft/pkg/app/calm"
 	"github.com/weftmesh/weft/pkg/app/health"
 	"github.com/weftmesh/weft/pkg/app/lifecycle"
 	"github.com/weftmesh/weft/pkg/app/telemetry"
@@ -71,6 +72,9 @@ func run(ctx context.Context, cfg *Config, stdout, stderr io.Writer) error {
 	log, err := telemetry.Logger(stderr, cfg.LogFormat, cfg.LogLevel)
 	if err != nil {
 		return err
+	}
+	if err := calm.Monitor(calm.Slack); err != nil {
+		log.Debug("the runtime's monitor stays as it is", "error", err)
 	}
 	if cfg.purge {
 		return purge(ctx, cfg, log, stdout)
