@@ -13,6 +13,7 @@ import (
 	taskapi "github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/errdefs"
@@ -41,17 +42,21 @@ type Container struct {
 	Before func() error
 	// Log takes what process 1 writes to its standard outputs; empty: nothing does.
 	Log string
-
-	prepared bool // its snapshot is there
 }
 
 // Create makes the snapshot and the record of c and starts process 1. What an error leaves behind is
 // removed by Delete.
+//
+// It calls containerd's services without the client library's NewContainer and NewTask, which ask six times more: for a lease that
+// labelRoot makes needless, and for what they have just written.
 func (e *Engine) Create(ctx context.Context, c Container) (proc.Process, error) {
 	e.creating.RLock()
 	defer e.creating.RUnlock()
 	shared := c.Shim.joins(c.Runtime)
-	cont, err := e.record(ctx, c, shared)
+	root, err := e.makeSnapshot(ctx, c)
+	if err == nil {
+		err = e.record(ctx, c, shared)
+	}
 	if err != nil {
 		return proc.Process{}, diskFull(err)
 	}
@@ -62,46 +67,52 @@ func (e *Engine) Create(ctx context.Context, c Container) (proc.Process, error) 
 	}
 	ctx, cancel := call(ctx, taskTimeout)
 	defer cancel()
-	io, err := output(c.Runtime, c.Log)
+	log, err := output(c.Runtime, c.Log)
 	if err != nil {
 		return proc.Process{}, diskFull(err)
 	}
+	req := &taskapi.CreateTaskRequest{ContainerID: c.ID, Stdout: log, Stderr: log, Rootfs: mount.ToProto(root)}
 	if shared {
-		p, err := e.start(ctx, c, cont, io, c.Shim.task())
+		if err := c.Shim.address(req); err != nil {
+			return proc.Process{}, err
+		}
+		p, err := e.start(ctx, c, req)
 		if !unreachable(err) {
 			return p, err
 		}
 		// The shim is gone. Without its address containerd starts another.
-		if cont, err = e.rerecord(ctx, c, cont); err != nil {
+		if err := e.rerecord(ctx, c); err != nil {
 			return p, diskFull(err)
 		}
+		req.TaskApiAddress, req.TaskApiVersion, req.Options = "", 0, nil
 	}
-	p, err := e.start(ctx, c, cont, io)
+	p, err := e.start(ctx, c, req)
 	for try := 0; shimGone(err) && try < 5 && pause(ctx); try++ {
-		p, err = e.start(ctx, c, cont, io)
+		p, err = e.start(ctx, c, req)
 	}
 	return p, err
 }
 
 // start makes the task of a container and has it begin.
-func (e *Engine) start(ctx context.Context, c Container, cont client.Container, io cio.Creator, opts ...client.NewTaskOpts) (proc.Process, error) {
+func (e *Engine) start(ctx context.Context, c Container, req *taskapi.CreateTaskRequest) (proc.Process, error) {
 	var gate *gate
 	if c.Runtime == "" || c.Runtime == Runc {
 		gate = e.openGate(ctx, c.ID)
 		defer gate.close()
 	}
-	task, err := cont.NewTask(ctx, io, opts...)
+	tasks := e.client.TaskService()
+	task, err := tasks.Create(ctx, req)
 	if err != nil {
 		return proc.Process{}, diskFull(missingRuntime(c.Runtime, fmt.Errorf("create task: %w", err)))
 	}
-	p, err := proc.Identify(int(task.Pid()))
+	p, err := proc.Identify(int(task.Pid))
 	if err != nil {
 		return proc.Process{}, fmt.Errorf("%w at its start: %w", ErrEnded, err)
 	}
 	if gate != nil && gate.through() {
 		return p.Process, nil
 	}
-	if err := task.Start(ctx); err != nil {
+	if _, err := tasks.Start(ctx, &taskapi.StartRequest{ContainerID: c.ID}); err != nil {
 		return proc.Process{}, diskFull(fmt.Errorf("start task: %w", err))
 	}
 	return p.Process, nil
@@ -110,71 +121,73 @@ func (e *Engine) start(ctx context.Context, c Container, cont client.Container, 
 // ErrEnded is what Create's error is where process 1 was started and has ended.
 var ErrEnded = errors.New("process 1 of the container has ended")
 
-// record makes the snapshot and the container's record. Garbage collection never takes the snapshot, which Delete
-// removes: a lease until the record refers to it would cost two more writes.
-func (e *Engine) record(ctx context.Context, c Container, shared bool) (client.Container, error) {
+// makeSnapshot makes the snapshot of c, and gives how it is mounted. Garbage collection never takes it; Delete removes it.
+func (e *Engine) makeSnapshot(ctx context.Context, c Container) ([]mount.Mount, error) {
+	if c.OwnRoot {
+		return nil, nil
+	}
 	ctx, cancel := call(ctx, callTimeout)
 	defer cancel()
-	spec, err := typeurl.MarshalAny(c.Spec)
-	if err != nil {
-		return nil, err
-	}
-	runtime, opts, err := e.runtime(c.Runtime)
-	if err != nil {
-		return nil, err
-	}
-	share := func(context.Context, *client.Client, *containers.Container) error { return nil }
-	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: c.HostID, Size: c.Size}}
 	kept := maps.Clone(c.Labels)
 	if kept == nil {
 		kept = map[string]string{}
 	}
 	kept[labelRoot] = time.Now().UTC().Format(time.RFC3339)
-	if shared {
-		share = client.WithSandbox(Namespace)
+	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: c.HostID, Size: c.Size}}
+	return prepare(ctx, e.client.SnapshotService(Snapshotter), c.ID, c.Image.Parent,
+		client.WithUserNSRemapperLabels(ids, ids), snapshots.WithLabels(kept))
+}
+
+// record makes the container's record. shared: it goes to a shim that containerd is told of.
+func (e *Engine) record(ctx context.Context, c Container, shared bool) error {
+	ctx, cancel := call(ctx, callTimeout)
+	defer cancel()
+	name, opts, err := e.runtime(c.Runtime)
+	if err != nil {
+		return err
 	}
-	return e.client.NewContainer(ctx, c.ID, share,
-		client.WithSnapshotter(Snapshotter),
-		client.WithContainerLabels(c.Labels),
-		client.WithRuntime(runtime, opts),
-		func(ctx context.Context, cl *client.Client, rec *containers.Container) error {
-			rec.Image, rec.Spec = c.Image.Name, spec
-			if c.OwnRoot {
-				return nil
-			}
-			rec.SnapshotKey = c.ID
-			if c.prepared {
-				return nil
-			}
-			return prepare(ctx, cl.SnapshotService(Snapshotter), c.ID, c.Image.Parent,
-				client.WithUserNSRemapperLabels(ids, ids), snapshots.WithLabels(kept))
-		})
+	rec := containers.Container{ID: c.ID, Labels: c.Labels, Image: c.Image.Name, Snapshotter: Snapshotter, Runtime: containers.RuntimeInfo{Name: name}}
+	if rec.Spec, err = typeurl.MarshalAny(c.Spec); err != nil {
+		return err
+	}
+	if opts != nil {
+		if rec.Runtime.Options, err = typeurl.MarshalAny(opts); err != nil {
+			return err
+		}
+	}
+	if !c.OwnRoot {
+		rec.SnapshotKey = c.ID
+	}
+	if shared {
+		rec.SandboxID = Namespace
+	}
+	_, err = e.client.ContainerService().Create(ctx, rec)
+	return err
 }
 
 // rerecord makes the record anew, of a container that is to share no shim by its address.
-func (e *Engine) rerecord(ctx context.Context, c Container, cont client.Container) (client.Container, error) {
-	if err := cont.Delete(ctx); err != nil {
-		return nil, fmt.Errorf("container %s: %w", c.ID, err)
+func (e *Engine) rerecord(ctx context.Context, c Container) error {
+	if err := e.client.ContainerService().Delete(ctx, c.ID); err != nil {
+		return fmt.Errorf("container %s: %w", c.ID, err)
 	}
-	c.prepared = true
 	return e.record(ctx, c, false)
 }
 
 // prepare makes a writable snapshot. A containerd that was killed between the directory of a snapshot
 // and the record of it gives the next one the same number, and then fails because its directory is
 // there; clearing up what has no record heals that.
-func prepare(ctx context.Context, s snapshots.Snapshotter, key, parent string, opts ...snapshots.Opt) error {
-	_, err := s.Prepare(ctx, key, parent, opts...)
+func prepare(ctx context.Context, s snapshots.Snapshotter, key, parent string, opts ...snapshots.Opt) ([]mount.Mount, error) {
+	mounts, err := s.Prepare(ctx, key, parent, opts...)
 	if cleaner, ok := s.(snapshots.Cleaner); err != nil && ok && strings.Contains(err.Error(), syscall.EEXIST.Error()) {
 		if cerr := cleaner.Cleanup(ctx); cerr != nil {
-			return fmt.Errorf("snapshot: %w", errors.Join(err, cerr))
+			return nil, fmt.Errorf("snapshot: %w", errors.Join(err, cerr))
 		}
-		_, err = s.Prepare(ctx, key, parent, opts...)
+		mounts, err = s.Prepare(ctx, key, parent, opts...)
 	}
 	if err != nil {
-		return fmt.Errorf("snapshot: %w", err)
+		return nil, fmt.Errorf("snapshot: %w", err)
 	}
-	return nil
+	return mounts, nil
 }
 
 // Delete kills what runs in container id and removes its task, record and snapshot, whatever of it is

@@ -21,7 +21,7 @@ import (
 	"github.com/weftmesh/weft/services/runtime/internal/proc"
 )
 
-// configuration of a private daemon. What a node does not use is off: the CRI, NRI and tracing.
+// configuration of a private daemon. What a node does not use is off: the CRI, NRI, tracing, and metrics of control groups.
 var configuration = template.Must(template.New("containerd").Parse(`version = 3
 root = {{printf "%q" .Root}}
 state = {{printf "%q" .State}}
@@ -33,6 +33,7 @@ disabled_plugins = [
   "io.containerd.nri.v1.nri",
   "io.containerd.tracing.processor.v1.otlp",
   "io.containerd.internal.v1.tracing",
+  "io.containerd.monitor.task.v1.cgroups",
   "io.containerd.podsandbox.controller.v1.podsandbox",
   "io.containerd.snapshotter.v1.blockfile",
   "io.containerd.snapshotter.v1.btrfs",

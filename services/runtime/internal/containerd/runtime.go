@@ -216,26 +216,22 @@ func (e *Engine) dropGoferNetwork() error {
 	return nil
 }
 
-// output says where process 1's standard outputs go. gVisor's shim takes a file that is there, by its path; the
-// others make one, by its address.
-func output(runtime, log string) (cio.Creator, error) {
+// output gives the address to which process 1's standard outputs go, empty for nowhere. gVisor's shim takes a file that is there, by
+// its path; the others make one, by its address.
+func output(runtime, log string) (string, error) {
 	switch {
 	case log == "":
-		return cio.NullIO, nil
+		return "", nil
 	case runtime != Runsc:
-		return cio.LogFile(log), nil
+		uri, err := cio.LogURIGenerator("file", log, nil)
+		if err != nil {
+			return "", err
+		}
+		return uri.String(), nil
 	}
 	f, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	return func(string) (cio.IO, error) { return logTo(log), nil }, f.Close()
+	return log, f.Close()
 }
-
-// logTo is the path of a file that the shim writes to by itself.
-type logTo string
-
-func (l logTo) Config() cio.Config { return cio.Config{Stdout: string(l), Stderr: string(l)} }
-func (logTo) Cancel()              {}
-func (logTo) Wait()                {}
-func (logTo) Close() error         { return nil }

@@ -9,15 +9,18 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 
-	"github.com/containerd/containerd/v2/client"
+	taskapi "github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/api/types/runc/options"
 	"github.com/containerd/containerd/v2/core/sandbox"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/typeurl/v2"
 
 	"github.com/weftmesh/weft/schemas"
 	"github.com/weftmesh/weft/services/runtime/internal/proc"
@@ -96,7 +99,7 @@ func (s *Shim) start(program string) error {
 	cmd := exec.Command(program, "-namespace", Namespace, "-id", s.group, "-address", e.socket)
 	cmd.Dir, cmd.ExtraFiles = s.dir, []*os.File{socket}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	cmd.Env = append(e.daemon.environment(), "TTRPC_ADDRESS="+e.socket+".ttrpc", "GRPC_ADDRESS="+e.socket, "NAMESPACE="+Namespace, "GOMAXPROCS=4")
+	cmd.Env = append(e.daemon.environment(), "TTRPC_ADDRESS="+e.socket+".ttrpc", "GRPC_ADDRESS="+e.socket, "NAMESPACE="+Namespace, threads)
 	e.shims.mu.Lock()
 	defer e.shims.mu.Unlock()
 	if err := cmd.Start(); err != nil {
@@ -113,6 +116,10 @@ func (s *Shim) start(program string) error {
 	e.shims.awaited[s.process] = true
 	return nil
 }
+
+// threads is how many threads of a shim, and of the runc that it starts and that inherits it, compute at once: four as containerd
+// would have it, but not more than there are processors, or starting runc takes longer.
+var threads = fmt.Sprint("GOMAXPROCS=", min(4, goruntime.NumCPU()))
 
 // furnish makes the shim's directory: where it writes what it has to say, and where it finds which socket to remove in the
 // end. Both are open or read once it is up, and the directory goes; /proc/<pid>/fd/2 still tells what it said.
@@ -194,7 +201,17 @@ func (s *Shim) joins(runtime string) bool {
 	return s != nil && s.process.PID != 0 && s.e.endpoint && (runtime == "" || runtime == Runc)
 }
 
-// endpoint of the shim, as a task's.
-func (s *Shim) task() client.NewTaskOpts {
-	return client.WithTaskAPIEndpoint("ttrpc+unix://"+s.e.socketOf(s.group), 3)
+// address has a task made in this shim. Versions of containerd before 2.2 read that from runc's options only.
+func (s *Shim) address(req *taskapi.CreateTaskRequest) error {
+	_, opts, err := s.e.runtime(s.runtime)
+	if err != nil {
+		return err
+	}
+	req.TaskApiAddress, req.TaskApiVersion = "ttrpc+unix://"+s.e.socketOf(s.group), 3
+	if runc, ok := opts.(*options.Options); ok {
+		//lint:ignore SA1019 see above
+		runc.TaskApiAddress, runc.TaskApiVersion = req.TaskApiAddress, req.TaskApiVersion
+		req.Options, err = typeurl.MarshalAnyToProto(runc)
+	}
+	return err
 }
