@@ -64,7 +64,7 @@ func (d sandboxDir) readKey() (key wire.Key, err error) {
 	return key, nil
 }
 
-// writeKey makes the file as a whole or not at all.
+// writeKey makes the file as a whole or not at all, for whoever reads it while the machine runs: the sandbox ends with that.
 func writeKey(path string, key wire.Key, owner *Owner) error {
 	temp := path + ".new"
 	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -77,9 +77,6 @@ func writeKey(path string, key wire.Key, owner *Owner) error {
 	_, err = f.Write(key[:])
 	if err == nil && owner != nil {
 		err = f.Chown(int(owner.UID), int(owner.GID))
-	}
-	if err == nil {
-		err = f.Sync()
 	}
 	if cerr := f.Close(); err == nil {
 		err = cerr
