@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/vault/api"
 
+	"github.com/weftmesh/weft/pkg/app/lockfile"
 	"github.com/weftmesh/weft/pkg/fault"
 	"github.com/weftmesh/weft/services/secrets/internal/vault"
 	"github.com/weftmesh/weft/services/secrets/value"
@@ -76,9 +77,10 @@ func (s *Server) prepare() error {
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "the directory of OpenBao %s can't be protected", dir)
 	}
-	s.control, err = lock(s.path("weftd.lock"))
-	if errors.Is(err, errLocked) {
-		return fault.New(fault.Conflict, "another weftd manages OpenBao in %s; stop it first, or use another data directory", dir)
+	var holder string
+	s.control, holder, err = lockfile.Take(s.path("weftd.lock"))
+	if errors.Is(err, lockfile.ErrHeld) {
+		return fault.New(fault.Conflict, "another weftd (pid %s) manages OpenBao in %s; stop it first, or use another data directory", holder, dir)
 	}
 	if err != nil {
 		return err
