@@ -62,6 +62,8 @@ func TestHostilePayload(t *testing.T) {
 			switch h.name {
 			case "ignores SIGTERM":
 				s.TimeoutMS = 500
+			case "1 GiB of output":
+				s.TimeoutMS = 120_000 // on a machine that has much else to do
 			case "fork bomb":
 				s.TimeoutMS = 4_000
 			}
