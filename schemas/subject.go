@@ -27,11 +27,6 @@ const (
 	PlaneDLQ   Plane = "dlq"
 )
 
-// Planes lists every plane.
-func Planes() []Plane {
-	return []Plane{PlaneReq, PlaneSbx, PlaneTask, PlaneMsg, PlaneEvt, PlaneOut, PlaneInt, PlaneNode, PlaneQueue, PlaneAudit, PlaneDLQ}
-}
-
 // Subject is a parsed subject. Which fields are set depends on the plane; every set field has been
 // validated. String gives the subject back.
 type Subject struct {

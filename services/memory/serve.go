@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"context"
 	"time"
 
 	"github.com/weftmesh/weft/pkg/mesh"
@@ -42,18 +41,4 @@ func (s *Service) Serve(c *mesh.Conn) (stop func(), err error) {
 		req.Stop()
 		internal.Stop()
 	}, nil
-}
-
-// Run serves until ctx ends, and returns when the last call has. ready is called once it serves.
-func (s *Service) Run(ctx context.Context, c *mesh.Conn, ready func()) error {
-	stop, err := s.Serve(c)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	if ready != nil {
-		ready()
-	}
-	<-ctx.Done()
-	return nil
 }

@@ -1,9 +1,7 @@
 package memory_test
 
 import (
-	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -27,11 +25,8 @@ func ask[Rep any](t *testing.T, c *mesh.Conn, principal, op string, req any) (Re
 func TestServe(t *testing.T) {
 	m := meshtest.Start(t, "acme")
 	d := open(t, memory.Limits{})
-	ctx, cancel := context.WithCancel(t.Context())
-	serving, done := make(chan struct{}), make(chan error, 1)
-	conn := m.Service(schemas.Memory)
-	go func() { done <- d.Run(ctx, conn, func() { close(serving) }) }()
-	<-serving
+	stop, err := d.Serve(m.Service(schemas.Memory))
+	require.NoError(t, err)
 	user, agent := m.User("acme", "ann"), m.Agent("acme", "demo", "bob", schemas.NewID())
 
 	added, err := ask[wire.AddReply](t, user, "ann", wire.OpAdd, wire.AddRequest{Key: "k", Text: "the gateway restarts at night"})
@@ -73,11 +68,7 @@ func TestServe(t *testing.T) {
 		_, err = mesh.Request[wire.DeleteReply](meshtest.Context(t), manager, subject, req)
 		require.NoError(t, err)
 	}
-	cancel()
-	select {
-	case err := <-done:
-		require.NoError(t, err)
-	case <-time.After(10 * time.Second):
-		t.Fatal("Run goes on after its context has ended")
-	}
+	stop()
+	_, err = ask[wire.ListReply](t, user, "ann", wire.OpList, wire.ListRequest{})
+	require.True(t, fault.Is(err, fault.Unavailable), "%v", err)
 }

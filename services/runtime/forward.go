@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -102,7 +103,7 @@ func (g *gate) toMesh(ctx context.Context, conn net.Conn) {
 		g.s.log.Warn("the mesh can't be reached for a sandbox", "sandbox", g.h.sandbox, "error", err)
 		return
 	}
-	if err := proxyUsed(ctx, conn, server, g.h.login, g.h.active); errors.Is(err, errProtocol) {
+	if err := proxyLogin(ctx, conn, server, g.h.login, g.h.active); errors.Is(err, errProtocol) {
 		g.s.log.Warn("a sandbox's connection to the mesh was ended", "sandbox", g.h.sandbox, "error", err)
 	}
 }
@@ -127,6 +128,8 @@ func openDoor(h http.Handler) *door {
 	d := &door{conns: make(chan net.Conn), done: make(chan struct{})}
 	d.server = &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: time.Minute, WriteTimeout: 2 * time.Minute,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader}
+	d.server.DisableGeneralOptionsHandler = true                                // the library answers nothing on the handler's behalf,
+	d.server.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug) // nor writes what payload makes it say
 	d.served.Go(func() { _ = d.server.Serve(d) })
 	return d
 }

@@ -46,13 +46,8 @@ var passedConnect = []string{"verbose", "pedantic", "lang", "version", "protocol
 var errProtocol = errors.New("not the NATS protocol")
 
 // proxyLogin completes the login that client begins on server, and carries both directions until
-// either side ends or ctx is done. It closes both.
-func proxyLogin(ctx context.Context, client, server net.Conn, as func() (login, error)) error {
-	return proxyUsed(ctx, client, server, as, &activity{})
-}
-
-// proxyUsed does the same, and counts what is carried as use.
-func proxyUsed(ctx context.Context, client, server net.Conn, as func() (login, error), use *activity) error {
+// either side ends or ctx is done. It closes both, and counts what is carried as use.
+func proxyLogin(ctx context.Context, client, server net.Conn, as func() (login, error), use *activity) error {
 	var once sync.Once
 	shut := func() { once.Do(func() { _ = client.Close(); _ = server.Close() }) }
 	defer shut()

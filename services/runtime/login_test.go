@@ -49,7 +49,7 @@ func loginAt(t testing.TB, m *meshtest.Mesh, life time.Duration) string {
 				_ = proxyLogin(ctx, c, s, func() (login, error) {
 					jwt, err := minter.Agent("demo", "planner", "0123456789abcdefghij", pub, life)
 					return login{jwt: jwt, sign: user.Sign}, err
-				})
+				}, &activity{})
 			})
 		}
 	})
@@ -103,7 +103,7 @@ func talk(t testing.TB, server, client string) (toClient, toServer string) {
 	wg.Go(func() {
 		_ = proxyLogin(ctx, pc, ps, func() (login, error) {
 			return login{jwt: "JWT", sign: func(n []byte) ([]byte, error) { return append([]byte("signed "), n...), nil }}, nil
-		})
+		}, &activity{})
 	})
 	var atClient, atServer []byte
 	said, left := make(chan struct{}), make(chan struct{})

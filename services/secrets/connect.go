@@ -2,7 +2,6 @@ package secrets
 
 import (
 	"bytes"
-	"context"
 	"log/slog"
 	"os"
 	"time"
@@ -70,23 +69,3 @@ func VaultFromEnv(getenv func(string) string) (o VaultOptions, ok bool, err erro
 	}
 	return o, true, nil
 }
-
-// Provision makes in an external Vault what the service needs, with an administrator's token, and gives the
-// policy that the service's own token must have. It is safe to repeat.
-func Provision(ctx context.Context, o VaultOptions) (policyName string, err error) {
-	base, err := vault.Dial(o.Address, o.Namespace)
-	if err != nil {
-		return "", err
-	}
-	defer vault.Hang(base)
-	if err := vault.Provision(ctx, vault.As(base, o.Token)); err != nil {
-		if fault.CodeOf(err) != fault.Internal {
-			return "", err
-		}
-		return "", fault.Wrap(err, fault.Unavailable, "Vault at %s could not be set up; is it an administrator's token?", o.Address)
-	}
-	return vault.ServicePolicy, nil
-}
-
-// Policy is the text of the policy that the service's token needs, for those who write it themselves.
-func Policy() string { return vault.Policy() }

@@ -198,7 +198,7 @@ func TestVaultKilledInTheMiddleOfEverything(t *testing.T) {
 				rep, err := f.Issue(f.ctx, n1, request(r))
 				if err == nil {
 					var issued wire.Issued
-					issued, err = secrets.Open(f.node, rep)
+					issued, err = unseal(f.node, rep)
 					mu.Lock()
 					tokens = append(tokens, issued.VaultToken)
 					mu.Unlock()
@@ -330,10 +330,6 @@ func TestOnAnExternalVaultInANamespace(t *testing.T) {
 	root, err := admin.Auth().Token().CreateWithContext(f.ctx, nil)
 	require.NoError(t, err)
 	o := secrets.VaultOptions{Address: f.bao.Address(), Namespace: "weft", Token: value.Of(root.Auth.ClientToken)}
-	policy, err := secrets.Provision(f.ctx, o)
-	require.NoError(t, err)
-	require.Equal(t, "weft-secrets", policy)
-	require.Contains(t, secrets.Policy(), "weft-transit/keys/+")
 	v, err := secrets.Connect(o)
 	require.NoError(t, err)
 	defer v.Close()
@@ -352,7 +348,7 @@ func TestOnAnExternalVaultInANamespace(t *testing.T) {
 	ref := f.run("reader", workspace.SecretUse{Name: "inside", As: wire.AsFile}, workspace.SecretUse{Name: "inside", As: wire.AsVault})
 	rep, err := s.Issue(f.ctx, n1, request(ref))
 	require.NoError(t, err)
-	issued, err := secrets.Open(f.node, rep)
+	issued, err := unseal(f.node, rep)
 	require.NoError(t, err)
 	require.Equal(t, "hunter2", string(issued.Files[0].Value))
 	require.Equal(t, "weft", issued.VaultNamespace)

@@ -190,12 +190,21 @@ func request(ref wire.LeaseRef) wire.IssueRequest {
 	return wire.IssueRequest(ref)
 }
 
+// unseal reads what was sealed to a node, as the node does.
+func unseal(node nkeys.KeyPair, r wire.IssueReply) (out wire.Issued, err error) {
+	b, err := node.Open(r.Sealed, r.SealedBy)
+	if err != nil {
+		return out, err
+	}
+	return out, json.Unmarshal(b, &out)
+}
+
 // issue gives what is in the seal.
 func (f *fixture) issue(ref wire.LeaseRef) wire.Issued {
 	f.t.Helper()
 	rep, err := f.Issue(f.ctx, n1, request(ref))
 	require.NoError(f.t, err)
-	issued, err := secrets.Open(f.node, rep)
+	issued, err := unseal(f.node, rep)
 	require.NoError(f.t, err)
 	return issued
 }

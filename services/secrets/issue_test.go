@@ -42,9 +42,9 @@ func TestIssueInEveryWay(t *testing.T) {
 	require.NotContains(t, string(rep.Sealed), "hunter2")
 	other, err := nkeys.CreateCurveKeys()
 	require.NoError(t, err)
-	_, err = secrets.Open(other, rep)
-	requireCode(t, fault.Denied, err)
-	issued, err := secrets.Open(f.node, rep)
+	_, err = unseal(other, rep)
+	require.Error(t, err)
+	issued, err := unseal(f.node, rep)
 	require.NoError(t, err)
 
 	require.Equal(t, []wire.File{{Name: "db", Value: []byte("hunter2-db")}}, issued.Files)
@@ -89,7 +89,7 @@ func TestATokenIsOnlySentWhereItIsNeeded(t *testing.T) {
 	rep, err := f.Issue(f.ctx, n1, request(f.run("planner")))
 	require.NoError(t, err)
 	require.Zero(t, rep.Leases)
-	issued, err = secrets.Open(f.node, rep)
+	issued, err = unseal(f.node, rep)
 	require.NoError(t, err)
 	require.Equal(t, wire.Issued{}, issued)
 	page, err := f.LeaseList(f.ctx, alice, workspace.List{})
@@ -231,7 +231,7 @@ func TestManyIssuesAtOnceLeaveOneLease(t *testing.T) {
 				}
 				return
 			}
-			if issued, err := secrets.Open(f.node, rep); err == nil {
+			if issued, err := unseal(f.node, rep); err == nil {
 				tokens[i] = issued.VaultToken
 			}
 		})
@@ -421,7 +421,7 @@ func TestTwoTenantsCantReachEachOther(t *testing.T) {
 				ref := f.run("reader", workspace.SecretUse{Name: n, As: wire.AsFile})
 				rep, err := f.Issue(f.ctx, n1, request(ref))
 				if ok && err == nil {
-					issued, err := secrets.Open(f.node, rep)
+					issued, err := unseal(f.node, rep)
 					require.NoError(t, err)
 					require.Equal(t, "acme-value", string(issued.Files[0].Value))
 				}

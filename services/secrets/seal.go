@@ -25,16 +25,3 @@ func (s *Service) sealTo(nodeKey string, issued wire.Issued, expires time.Time, 
 	}
 	return wire.IssueReply{Sealed: sealed, SealedBy: s.seal, ExpiresAt: expires, Leases: leases}, nil
 }
-
-// Open reads what was sealed to a node: with its curve key, and the public key that came with the reply.
-func Open(node nkeys.KeyPair, r wire.IssueReply) (wire.Issued, error) {
-	var out wire.Issued
-	b, err := node.Open(r.Sealed, r.SealedBy)
-	if err != nil {
-		return out, fault.Wrap(err, fault.Denied, "the credentials are not sealed to this node's key")
-	}
-	if json.Unmarshal(b, &out) != nil {
-		return out, fault.New(fault.Internal, "the sealed credentials can't be read")
-	}
-	return out, nil
-}

@@ -61,7 +61,7 @@ func TestOnTheMesh(t *testing.T) {
 	ref := f.run("reviewer", workspace.SecretUse{Name: "report-key", As: wire.AsVault})
 	rep, err := askInt[wire.IssueReply](f, node, wire.OpIssue, request(ref))
 	require.NoError(t, err)
-	issued, err := secrets.Open(f.node, rep)
+	issued, err := unseal(f.node, rep)
 	require.NoError(t, err)
 	signature, err := f.sign(issued.VaultToken)
 	require.NoError(t, err)

@@ -1,10 +1,8 @@
-// Package bus runs the embedded nats-server in operator mode with the mesh's accounts, and pushes
-// account claims to any server of the mesh.
+// Package bus runs the embedded nats-server in operator mode with the mesh's accounts.
 package bus
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -192,6 +190,3 @@ func (l *logger) Fatalf(f string, v ...any)  { l.out(slog.LevelError, f, v...) }
 func (l *logger) Errorf(f string, v ...any)  { l.out(slog.LevelError, f, v...) }
 func (l *logger) Debugf(f string, v ...any)  { l.out(slog.LevelDebug, f, v...) }
 func (l *logger) Tracef(f string, v ...any)  { l.out(slog.LevelDebug, f, v...) }
-
-// errNotAccepted is a server's answer to a claim that it did not take.
-var errNotAccepted = errors.New("the server did not accept the account")

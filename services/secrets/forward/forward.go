@@ -113,21 +113,6 @@ func Alias(path string) (alias string, ok bool) {
 	return "/v1/" + alias, ok
 }
 
-// NewServer makes the HTTP server for a handler, with limits that suit a client that is not trusted.
-func NewServer(h http.Handler) *http.Server {
-	return &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       callTimeout,
-		WriteTimeout:      2 * callTimeout,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    16 << 10,
-		// Nothing is answered by the library on our behalf.
-		DisableGeneralOptionsHandler: true,
-		ErrorLog:                     slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
-	}
-}
-
 // Close refuses everything from now on and lets go of the connections to Vault.
 func (h *Handler) Close() {
 	h.closed.Store(true)

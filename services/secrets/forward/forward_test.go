@@ -87,7 +87,7 @@ func serve(t *testing.T, cfg forward.Config) (h *forward.Handler, addr string) {
 	require.NoError(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	srv := forward.NewServer(h)
+	srv := &http.Server{Handler: h, DisableGeneralOptionsHandler: true, ReadHeaderTimeout: time.Minute, MaxHeaderBytes: 16 << 10} // as the node's
 	done := make(chan struct{})
 	go func() { defer close(done); _ = srv.Serve(l) }()
 	t.Cleanup(func() { _ = srv.Close(); <-done; h.Close() })

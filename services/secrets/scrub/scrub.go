@@ -12,7 +12,6 @@ package scrub
 
 import (
 	"bytes"
-	"io"
 	"slices"
 	"strings"
 )
@@ -305,37 +304,4 @@ func (st *Stream) Flush(dst []byte) []byte {
 func (s *Set) Bytes(b []byte) []byte {
 	st := s.Stream()
 	return st.Flush(st.Append(make([]byte, 0, len(b)), b))
-}
-
-// Writer scrubs what is written through it. Close flushes.
-type Writer struct {
-	w   io.Writer
-	st  *Stream
-	buf []byte
-}
-
-// NewWriter makes a writer to w.
-func NewWriter(w io.Writer, s *Set) *Writer { return &Writer{w: w, st: s.Stream()} }
-
-// Write takes all of p; what may be a part of a value is written later.
-func (w *Writer) Write(p []byte) (int, error) {
-	w.buf = w.st.Append(w.buf[:0], p)
-	return len(p), w.put()
-}
-
-// Flush writes what was held back, see Stream.Flush.
-func (w *Writer) Flush() error {
-	w.buf = w.st.Flush(w.buf[:0])
-	return w.put()
-}
-
-// Close flushes. It does not close the underlying writer.
-func (w *Writer) Close() error { return w.Flush() }
-
-func (w *Writer) put() error {
-	if len(w.buf) == 0 {
-		return nil
-	}
-	_, err := w.w.Write(w.buf)
-	return err
 }

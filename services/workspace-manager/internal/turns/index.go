@@ -133,13 +133,6 @@ func (x *Index) SetNode(name string, n Node) {
 	x.nodes[name] = n
 }
 
-// RemoveNode forgets a node.
-func (x *Index) RemoveNode(name string) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	delete(x.nodes, name)
-}
-
 // RemoveTenant forgets a tenant and all its tasks.
 func (x *Index) RemoveTenant(name string) {
 	x.mu.Lock()
