@@ -137,7 +137,7 @@ func raceWrite(t *testing.T, h *hostileRun) []string {
 	words := h.raced(t, func(ctx context.Context, f *supervisor.Files) string {
 		_, err := f.Write(ctx, "/tmp/raced/marker", 0o644, strings.NewReader("overwritten"))
 		_ = f.Mkdir(ctx, "/tmp/raced/deep/er", 0o755, true)
-		_ = f.Rename(ctx, "/tmp/raced/marker", "/tmp/raced/.hostile")
+		_, _ = f.Move(ctx, "/tmp/raced/marker", "/tmp/raced/.hostile", supervisor.FileQuery{})
 		return refusedOr(err, "own")
 	})
 	b, err := os.ReadFile(h.marker)
@@ -152,10 +152,10 @@ func raceWrite(t *testing.T, h *hostileRun) []string {
 
 func raceList(t *testing.T, h *hostileRun) []string {
 	return h.raced(t, func(ctx context.Context, f *supervisor.Files) string {
-		list, err := f.List(ctx, "/tmp/raced")
+		list, _, err := f.Entries(ctx, "/tmp/raced", supervisor.FileQuery{Depth: 1})
 		for _, e := range list {
-			if slices.Contains([]string{"marker", "sock", "key", "init"}, string(e.Name)) {
-				return leaked("%s", e.Name)
+			if slices.Contains([]string{"marker", "sock", "key", "init"}, string(e.Path)) {
+				return leaked("%s", e.Path)
 			}
 		}
 		return refusedOr(err, "own")

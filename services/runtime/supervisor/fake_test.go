@@ -109,6 +109,8 @@ func TestGarbageFromTheSandbox(t *testing.T) {
 			_, _ = f.box.List(ctx)
 			_, _ = f.box.Usage(ctx)
 			_, _ = f.box.Files(as).Stat(ctx, "/")
+			_, _, _ = f.box.Files(as).Entries(ctx, "/", supervisor.FileQuery{})
+			_, _ = f.box.Files(as).Glob(ctx, "/", supervisor.FileQuery{Glob: "**"}, func([]supervisor.FileInfo) error { return nil })
 			if r, _, err := f.box.Files(as).Read(ctx, "/", 0, -1); err == nil {
 				_ = r.Close()
 			}
@@ -129,7 +131,9 @@ func TestSilenceFromTheSandbox(t *testing.T) {
 	require.Equal(t, fault.Deadline, fault.CodeOf(err))
 	_, err = f.box.Files(as).Write(short(), "/x", 0o644, strings.NewReader("x"))
 	require.Equal(t, fault.Deadline, fault.CodeOf(err))
-	_, err = f.box.Files(as).List(short(), "/x")
+	_, _, err = f.box.Files(as).Entries(short(), "/x", supervisor.FileQuery{})
+	require.Equal(t, fault.Deadline, fault.CodeOf(err))
+	_, err = f.box.Files(as).Glob(short(), "/x", supervisor.FileQuery{Glob: "**"}, func([]supervisor.FileInfo) error { return nil })
 	require.Equal(t, fault.Deadline, fault.CodeOf(err))
 }
 

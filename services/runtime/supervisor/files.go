@@ -190,31 +190,6 @@ func (s *stream) copyFrom(r io.Reader) error {
 	}
 }
 
-// List gives a directory's entries in the order of their names, at most 100,000 (exhausted).
-func (f *Files) List(ctx context.Context, path string) ([]FileInfo, error) {
-	st, reply, err := f.box.open(ctx, f.request(wire.OpListDir, path))
-	if err != nil {
-		return nil, err
-	}
-	defer st.Close()
-	defer st.until(ctx)()
-	files := reply.Files
-	for {
-		fr, err := st.frames.Message()
-		if err != nil {
-			return nil, st.failed(ctx, err)
-		}
-		if fr.Type == wire.TypeEOF {
-			return files, nil
-		}
-		var more wire.Reply
-		if err := decodeReply(fr, &more); err != nil {
-			return nil, err
-		}
-		files = append(files, more.Files...)
-	}
-}
-
 // Mkdir makes a directory. With parents, those above it that are missing too, and one that is
 // there already is no error.
 func (f *Files) Mkdir(ctx context.Context, path string, mode uint32, parents bool) error {
@@ -228,14 +203,6 @@ func (f *Files) Mkdir(ctx context.Context, path string, mode uint32, parents boo
 func (f *Files) Remove(ctx context.Context, path string, recursive bool) error {
 	req := f.request(wire.OpRemove, path)
 	req.Deep = recursive
-	_, err := f.box.ask(ctx, req)
-	return err
-}
-
-// Rename moves a file within one file system, replacing what is at to.
-func (f *Files) Rename(ctx context.Context, from, to string) error {
-	req := f.request(wire.OpRename, from)
-	req.To = Text(to)
 	_, err := f.box.ask(ctx, req)
 	return err
 }

@@ -46,14 +46,14 @@ func TestFiles(t *testing.T) {
 		require.NoError(t, f.Mkdir(ctx, "/tmp/d/e/f", 0o750, true))
 		require.NoError(t, f.Mkdir(ctx, "/tmp/d/e/f", 0o750, true), "twice")
 		require.Equal(t, fault.Conflict, code(f.Mkdir(ctx, "/tmp/d", 0o755, false)))
-		require.NoError(t, f.Rename(ctx, "/tmp/a", "/tmp/d/e/b"))
+		_, err = f.Move(ctx, "/tmp/a", "/tmp/d/e/b", supervisor.FileQuery{})
+		require.NoError(t, err)
 		_, err = f.Stat(ctx, "/tmp/a")
 		require.Equal(t, fault.NotFound, code(err))
 		b.run(shell("ln -s b /tmp/d/e/link"))
-		l, err := f.List(ctx, "/tmp/d/e")
-		require.NoError(t, err)
+		l := pages(t, ctx, f, "/tmp/d/e", supervisor.FileQuery{Depth: 1})
 		require.Len(t, l, 3)
-		require.Equal(t, []supervisor.Text{"b", "f", "link"}, []supervisor.Text{l[0].Name, l[1].Name, l[2].Name})
+		require.Equal(t, []supervisor.Text{"b", "f", "link"}, []supervisor.Text{l[0].Path, l[1].Path, l[2].Path})
 		require.Equal(t, supervisor.FileDir, l[1].Type)
 		require.Equal(t, supervisor.Text("b"), l[2].Target)
 		require.Equal(t, fault.Conflict, code(f.Remove(ctx, "/tmp/d", false)))
@@ -64,15 +64,13 @@ func TestFiles(t *testing.T) {
 		_, err := f.Write(ctx, "/tmp/\xff\n", 0o600, strings.NewReader("x"))
 		require.NoError(t, err)
 		require.Equal(t, "x", read("/tmp/\xff\n", 0, -1))
-		l, err := f.List(ctx, "/tmp")
-		require.NoError(t, err)
-		require.Equal(t, supervisor.Text("\xff\n"), l[len(l)-1].Name)
+		l := pages(t, ctx, f, "/tmp", supervisor.FileQuery{Depth: 1})
+		require.Equal(t, supervisor.Text("\xff\n"), l[len(l)-1].Path)
 		require.NoError(t, f.Remove(ctx, "/tmp/\xff\n", false))
 	})
 	t.Run("a directory of many", func(t *testing.T) {
 		b.run(shell("mkdir /tmp/many; cd /tmp/many; seq 1 5000 | xargs touch"))
-		l, err := f.List(ctx, "/tmp/many")
-		require.NoError(t, err)
+		l := pages(t, ctx, f, "/tmp/many", supervisor.FileQuery{Depth: 1})
 		require.Len(t, l, 5000)
 		require.NoError(t, f.Remove(ctx, "/tmp/many", true))
 	})
@@ -107,7 +105,7 @@ func TestFiles(t *testing.T) {
 			_, err := f.Write(ctx, path, 0o644, strings.NewReader("x"))
 			require.Equal(t, fault.Invalid, code(err), path)
 		}
-		_, err := f.List(ctx, "/tmp/fifo")
+		_, _, err := f.Entries(ctx, "/tmp/fifo", supervisor.FileQuery{})
 		require.Equal(t, fault.Invalid, code(err))
 	})
 	t.Run("a link is replaced, not followed", func(t *testing.T) {
@@ -125,10 +123,8 @@ func TestFiles(t *testing.T) {
 		require.ErrorIs(t, err, boom)
 		require.Equal(t, "whole", read("/tmp/whole", 0, -1))
 		require.Eventually(t, func() bool {
-			l, err := f.List(ctx, "/tmp")
-			require.NoError(t, err)
-			for _, i := range l {
-				if strings.HasPrefix(string(i.Name), ".weft-") {
+			for _, i := range pages(t, ctx, f, "/tmp", supervisor.FileQuery{Depth: 1}) {
+				if strings.HasPrefix(string(i.Path), ".weft-") {
 					return false
 				}
 			}

@@ -339,11 +339,11 @@ func TestFileTrees(t *testing.T) {
 			_, _, err := f.Read(ctx, fmt.Sprintf("/proc/self/fd/%d", fd), 0, -1)
 			require.Error(t, err)
 		}
-		_, err := f.List(ctx, "/proc/self/fd")
+		_, _, err := f.Entries(ctx, "/proc/self/fd", supervisor.FileQuery{Depth: 1})
 		require.Equal(t, fault.Denied, code(err))
 		_, err = f.Append(ctx, "/proc/self/timerslack_ns", supervisor.WriteOptions{}, strings.NewReader("1"))
 		require.Equal(t, fault.Denied, code(err))
-		_, err = f.List(ctx, "/proc")
+		_, _, err = f.Entries(ctx, "/proc", supervisor.FileQuery{Depth: 1})
 		require.NoError(t, err)
 	})
 

@@ -28,7 +28,7 @@ func (c *call) onFiles() error {
 		return err
 	}
 	switch r.Op {
-	case wire.OpRename, wire.OpMove, wire.OpCopy:
+	case wire.OpMove, wire.OpCopy:
 		if err := wire.CheckPath("target", r.To); err != nil {
 			return err
 		}
@@ -47,8 +47,8 @@ func (c *call) onFiles() error {
 // fileOps are all operations on files.
 var fileOps = map[wire.Op]func(*call, wire.FileQuery) error{
 	wire.OpStat: (*call).stat, wire.OpRead: (*call).read, wire.OpWrite: (*call).write, wire.OpAppend: (*call).append,
-	wire.OpListDir: (*call).listDir, wire.OpEntries: (*call).entries, wire.OpMkdir: (*call).mkdir,
-	wire.OpRemove: (*call).remove, wire.OpRename: (*call).rename, wire.OpMove: (*call).move, wire.OpCopy: (*call).copy,
+	wire.OpEntries: (*call).entries, wire.OpMkdir: (*call).mkdir,
+	wire.OpRemove: (*call).remove, wire.OpMove: (*call).move, wire.OpCopy: (*call).copy,
 	wire.OpChmod: (*call).chmod, wire.OpTouch: (*call).touch, wire.OpGlob: (*call).glob, wire.OpSearch: (*call).search,
 	wire.OpReplace: (*call).replace, wire.OpWatch: (*call).watch, wire.OpTarOut: (*call).tarOut, wire.OpTarIn: (*call).tarIn,
 }

@@ -10,8 +10,6 @@ import (
 	"github.com/weftmesh/weft/services/runtime/supervisor/wire"
 )
 
-const maxEntries = 100_000 // of one OpListDir
-
 // told describes an entry with its path.
 func (w *walker) told(e entry) wire.FileInfo {
 	info := infoOf(e.st, e.name)
@@ -20,29 +18,6 @@ func (w *walker) told(e entry) wire.FileInfo {
 		info.Target = wire.Text(readlink(e.dir, e.name))
 	}
 	return info
-}
-
-// listDir tells all of one directory, in the order of the names.
-func (c *call) listDir(wire.FileQuery) error {
-	total := 0
-	err := c.list(wire.FileQuery{Depth: 1, Limit: maxEntries + 1}, func(page []wire.FileInfo) error {
-		if total += len(page); total > maxEntries {
-			return fault.New(fault.Exhausted, "%s has more than %d entries; list it page by page", string(c.req.Path), maxEntries)
-		}
-		if c.reply(wire.Reply{Files: page}) != nil {
-			return errCut
-		}
-		return nil
-	})
-	if err != nil {
-		return c.answer(wire.Count{}, err)
-	}
-	if total == 0 {
-		if err := c.reply(wire.Reply{}); err != nil {
-			return nil
-		}
-	}
-	return wire.WriteFrame(c.stream, wire.TypeEOF, nil)
 }
 
 // entries tells one page.

@@ -330,10 +330,6 @@ func mkdirAll(p string) error {
 	return nil
 }
 
-func (c *call) rename(wire.FileQuery) error {
-	return c.done(fileFault(string(c.req.Path), c.act(func() error { return renamePath(string(c.req.Path), string(c.req.To), false) })))
-}
-
 func renamePath(from, to string, keep bool) error {
 	a, oldName, err := openParent(from)
 	if err != nil {

@@ -101,7 +101,7 @@ func TestEverythingAtOnce(t *testing.T) {
 			if _, err := f.Write(ctx, path, 0o600, strings.NewReader("x")); err != nil {
 				return lostIsFine(err)
 			}
-			_, err := f.List(ctx, "/tmp")
+			_, _, err := f.Entries(ctx, "/tmp", nodeside.FileQuery{Depth: 1})
 			_ = f.Remove(ctx, path, false)
 			_ = os.Remove(path)
 			return lostIsFine(err)

@@ -24,13 +24,11 @@ const (
 	OpUsage   Op = "usage"
 	OpDial    Op = "dial" // Network, Addr, As
 
-	OpStat    Op = "stat"    // As, Path
-	OpRead    Op = "read"    // As, Path, Offset, Length
-	OpWrite   Op = "write"   // As, Path, Mode
-	OpListDir Op = "listdir" // As, Path
-	OpMkdir   Op = "mkdir"   // As, Path, Mode, Deep
-	OpRemove  Op = "remove"  // As, Path, Deep
-	OpRename  Op = "rename"  // As, Path, To
+	OpStat   Op = "stat"   // As, Path
+	OpRead   Op = "read"   // As, Path, Offset, Length
+	OpWrite  Op = "write"  // As, Path, Mode
+	OpMkdir  Op = "mkdir"  // As, Path, Mode, Deep
+	OpRemove Op = "remove" // As, Path, Deep
 )
 
 // OpForward is the operation of weft-init on the node: Name.
@@ -70,7 +68,6 @@ type Reply struct {
 	Exit      *Exit         `json:"exit,omitempty"`
 	Accepted  uint64        `json:"accepted,omitempty"`
 	File      *FileInfo     `json:"file,omitempty"`
-	Files     []FileInfo    `json:"files,omitempty"`
 	Usage     *Usage        `json:"usage,omitempty"`
 	Tree      *Tree         `json:"tree,omitempty"`
 }
