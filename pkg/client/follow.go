@@ -18,7 +18,7 @@ var lookEvery = 3 * time.Second
 
 // Timing of those who follow a task.
 const (
-	lookSoon    = time.Millisecond // at its record, should an event have come before it; then half as often
+	lookSoon    = time.Millisecond // at its record, should an event have come before it; then less and less often
 	takenUpIn   = 15 * time.Second // how long a submission may take to appear as a task
 	outputAfter = 45 * time.Second // how long the rest of the output may take once a task has ended: longer than quiet, should a question have been lost
 )
@@ -80,7 +80,7 @@ func (c *Client) Follow(ctx context.Context, id string, f Following) (workspace.
 			away.end()
 			// Those who listen hear of a change while it is being written, so it may not be there yet.
 			if soon < lookEvery && reflect.DeepEqual(t, last) {
-				pause, soon = soon, 2*soon
+				pause, soon = soon, soon+soon/2
 			} else {
 				soon = lookEvery
 			}

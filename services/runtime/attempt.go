@@ -87,6 +87,7 @@ type attempt struct {
 	scrub func() Scrubber
 
 	resumed    bool          // an earlier process had it
+	exited     <-chan error  // the journal's word that the command's end is written, where this process writes it
 	publishing chan struct{} // closed when all output was published, or its publishing was ended
 }
 
@@ -101,6 +102,14 @@ func (a *attempt) journal() error {
 		return a.s.attempts.Note(a.e.Sandbox, a.e)
 	}
 	return a.s.attempts.Write(a.e.Sandbox, a.e)
+}
+
+// reach is to without waiting for the disk: the channel says when it is written.
+func (a *attempt) reach(s step) <-chan error {
+	a.e.Step = s
+	e, written := a.e, make(chan error, 1)
+	go func() { written <- a.s.attempts.Write(e.Sandbox, e) }()
+	return written
 }
 
 // to goes one step on.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weftmesh/weft/pkg/app/failpoint"
 	"github.com/weftmesh/weft/pkg/fault"
+	"github.com/weftmesh/weft/pkg/mesh"
 	"github.com/weftmesh/weft/schemas/filesystem"
 	"github.com/weftmesh/weft/schemas/secrets"
 	"github.com/weftmesh/weft/schemas/workspace"
@@ -20,23 +21,16 @@ func (a *attempt) conclude(ctx context.Context) error {
 	if a.box == nil {
 		a.box, _ = a.s.node.Get(a.e.Sandbox)
 	}
-	synced := make(chan error, 1)
-	go func() { synced <- a.spool.Sync() }()
-	var err error
-	if a.box != nil {
-		// Nothing of it may write any more when its files are merged.
-		err = a.insist(ctx, "stop", a.box.Stop)
+	if err := a.still(ctx); err != nil {
+		return err
 	}
-	if serr := <-synced; serr != nil {
-		return errors.Join(errDisk, serr)
-	}
-	if err != nil {
-		return errors.Join(context.Cause(ctx), err)
-	}
+	failpoint.Hit(fpAfterExit)
 	a.gate.close()
 	reported := make(chan struct{})
 	gone := a.remove(ctx, reported)
 	defer func() { <-gone }()
+	var noted <-chan error
+	defer func() { _ = await(noted) }()
 	for _, s := range []struct {
 		done step
 		need bool // whether there is anything to do, and so to write down
@@ -53,10 +47,16 @@ func (a *attempt) conclude(ctx context.Context) error {
 		if err := s.do(ctx); err != nil {
 			return errors.Join(context.Cause(ctx), err)
 		}
-		if err := a.to(s.done); err != nil {
+		// What was done before can be done again with the same outcome, so the next step need not wait for this one's note.
+		err := await(noted)
+		if noted = a.reach(s.done); err != nil {
 			return err
 		}
 		failpoint.Hit(s.hit)
+	}
+	err := await(noted)
+	if noted = nil; err != nil {
+		return err
 	}
 	a.h.end()
 	close(reported)
@@ -67,6 +67,33 @@ func (a *attempt) conclude(ctx context.Context) error {
 	failpoint.Hit(fpAfterDestroy)
 	a.forget()
 	return nil
+}
+
+// still makes sure that nothing of the attempt writes any more, and that its output and how it ended are on the disk.
+func (a *attempt) still(ctx context.Context) (err error) {
+	ctx, span := mesh.Span(ctx, "runtime stop")
+	defer func() { span(err) }()
+	synced := make(chan error, 1)
+	go func() { synced <- errors.Join(a.spool.Sync(), await(a.exited)) }()
+	if a.box != nil {
+		// Nothing of it may write any more when its files are merged.
+		err = a.insist(ctx, "stop", a.box.Stop)
+	}
+	if serr := <-synced; serr != nil {
+		return errors.Join(errDisk, serr)
+	}
+	if err != nil {
+		return errors.Join(context.Cause(ctx), err)
+	}
+	return nil
+}
+
+// await gives what comes on c; nothing is to come on a nil one.
+func await(c <-chan error) error {
+	if c == nil {
+		return nil
+	}
+	return <-c
 }
 
 // drain waits until all output was published, or until patience ends: the spool has it.

@@ -26,7 +26,7 @@ const (
 	reasonStartFailed = "start-failed"
 )
 
-// execute brings the attempt to the end of its command, and journals how it ended. Its error means
+// execute brings the attempt to the end of its command, and begins to journal how it ended. Its error means
 // that this process can't go on with it: the attempt is lost, ctx has ended, or the disk fails.
 func (a *attempt) execute(ctx context.Context) error {
 	exit, err := a.command(ctx)
@@ -52,10 +52,7 @@ func (a *attempt) execute(ctx context.Context) error {
 			return errors.Join(errDisk, err)
 		}
 	}
-	if err := a.to(stepExited); err != nil {
-		return err
-	}
-	failpoint.Hit(fpAfterExit)
+	a.exited = a.reach(stepExited)
 	return nil
 }
 
@@ -83,13 +80,15 @@ func (a *attempt) measure() {
 }
 
 // command makes the attempt's place, starts the command in it or finds it running, and follows it to its end.
-func (a *attempt) command(ctx context.Context) (*workspace.Exit, error) {
+func (a *attempt) command(ctx context.Context) (_ *workspace.Exit, err error) {
 	pl, k, err := a.ready(ctx)
 	if err != nil {
 		return nil, err
 	}
 	alive, cancel := a.whileAlive(ctx)
 	defer cancel()
+	alive, span := mesh.Span(alive, "runtime command")
+	defer func() { span(err) }()
 	p, err := a.start(alive, pl, k)
 	if err == nil {
 		defer p.Close()
