@@ -137,7 +137,7 @@ func run(cfg config) error {
 	if err := harden(cfg); err != nil {
 		return err
 	}
-	makeThreads()
+	s.threads.Go(makeThreads) // while the node is dialled
 	go s.reaper.run()
 	s.serve(ctx, cfg.run+"/"+SocketName, cfg.sandbox, key)
 	s.killAll(0)

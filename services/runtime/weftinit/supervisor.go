@@ -30,6 +30,7 @@ type supervisor struct {
 	dials    atomic.Int64
 	sessions sessions
 	show     show
+	threads  sync.WaitGroup // until all threads are there
 
 	mu        sync.Mutex
 	processes map[string]*process
@@ -54,6 +55,7 @@ func (s *supervisor) start(spec wire.ProcessSpec, again bool) (*process, error) 
 	if err := s.show.over(); err != nil {
 		return nil, err
 	}
+	s.threads.Wait()
 	p, mine, err := s.register(spec, again)
 	if err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 
 // Threads count as processes against the sandbox's limit, and Go's runtime ends the program when it
 // can't make one: a fork bomb would take process 1 with it. So process 1 has all the threads that it will
-// need from its start, keeps what blocks a thread within bounds, and leaves payload less than the
+// need before it starts anything else, keeps what blocks a thread within bounds, and leaves payload less than the
 // whole limit.
 const (
 	spareThreads = 24
