@@ -33,7 +33,6 @@ type Config struct {
 	Socket     string            // of a running containerd to use; a private one is started if empty
 	ImageDirs  []string          // where templates' archives lie; the tool cache's if empty
 	Registries []string          // from which images are pulled, as example.com:5000/team; none if empty
-	Preload    []string          // images to unpack at the start, so that the first sandbox of each is quick
 	Init       string            // path of weft-init
 	CLI        string            // path of the weft CLI that sandboxes get; none if empty
 	Slots      int               // sandboxes at once; 2 for each core if 0

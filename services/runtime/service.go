@@ -96,7 +96,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	defer stop()
 	s.beat(ctx) // the queue's consumers are made with the first one
-	for _, loop := range []func(context.Context){s.renewLoop, s.freezeLoop, s.leaseLoop, s.heartbeatLoop, s.sweepLoop, s.preload, s.warm.loop} {
+	for _, loop := range []func(context.Context){s.renewLoop, s.freezeLoop, s.leaseLoop, s.heartbeatLoop, s.sweepLoop, s.warm.loop} {
 		loops.Go(func() { loop(ctx) })
 	}
 	s.ready.Store(true)
@@ -244,14 +244,5 @@ func (s *Service) tellHeld(ctx context.Context) {
 	defer cancel()
 	if err := s.cfg.Files.Held(ask, req); err != nil && ctx.Err() == nil {
 		s.log.Warn("the filesystem service was not told which sandboxes there are", "error", err)
-	}
-}
-
-// preload unpacks images before anybody waits for them.
-func (s *Service) preload(ctx context.Context) {
-	for _, ref := range s.cfg.Preload {
-		if err := s.node.Image(ctx, ref); err != nil && ctx.Err() == nil {
-			s.log.Warn("an image can't be made ready ahead", "image", ref, "error", err)
-		}
 	}
 }

@@ -45,7 +45,6 @@ type Config struct {
 	LogFormat  string
 	Lease      time.Duration
 	Watermark  int64
-	CacheDir   string
 	mint       string
 	purge      bool
 }
