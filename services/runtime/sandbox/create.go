@@ -93,6 +93,12 @@ func (n *Node) create(ctx context.Context, s *Sandbox, level Level, runtime stri
 		}
 		s.spec.From = "" // it was taken
 	}
+	before := func(root containerd.Snapshotted) error {
+		if err := namespaces(); err != nil || s.spec.Isolation.WritableRoot {
+			return err
+		}
+		return s.mountSnapshot(root)
+	}
 	limits := s.limits(level)
 	if s.blank != nil {
 		limits.PIDs = supervisor.WaitingPIDs
@@ -104,7 +110,7 @@ func (n *Node) create(ctx context.Context, s *Sandbox, level Level, runtime stri
 	}
 	s.init, err = n.engine.Create(ctx, containerd.Container{
 		ID: s.id, Image: image, Spec: n.oci(s, level, runtime, shim, launch), Labels: labels, Runtime: runtime,
-		HostID: s.ids.first(), Size: rangeSize, Log: s.path("init.log"), OwnRoot: s.spec.Isolation.WritableRoot, Shim: shim, Before: namespaces,
+		HostID: s.ids.first(), Size: rangeSize, Log: s.path("init.log"), OwnRoot: s.spec.Isolation.WritableRoot, Shim: shim, Before: before,
 	})
 	moved()
 	if errors.Is(err, containerd.ErrEnded) {

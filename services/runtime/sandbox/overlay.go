@@ -44,14 +44,21 @@ func (o *owners) mountOverlay(target, scratch string, l filesystem.Layers, m own
 		}
 		trees = append(trees, tree)
 	}
-	err := overlay(target, detached(trees), scratch, l)
-	if errors.Is(err, unix.EINVAL) { // a kernel that takes no layer that is mounted nowhere
-		err = attached(scratch, trees, func(lower []string) error { return overlay(target, lower, scratch, l) })
-	}
+	err := withLayers(scratch, trees, func(lower []string) error { return overlay(target, lower, scratch, l) })
 	if err != nil {
 		return fmt.Errorf("overlay of %d layers: %w", len(l.Lower), err)
 	}
 	return nil
+}
+
+// withLayers runs mount with paths by which overlayfs finds trees that are mounted nowhere, or, where the kernel takes none
+// such, below scratch.
+func withLayers(scratch string, trees []int, mount func(lower []string) error) error {
+	err := mount(detached(trees))
+	if errors.Is(err, unix.EINVAL) {
+		err = attached(scratch, trees, mount)
+	}
+	return err
 }
 
 // detached gives paths to trees that are mounted nowhere, which spares their mounts and the search for them. Linux takes

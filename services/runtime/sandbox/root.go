@@ -91,15 +91,48 @@ func mountRoot(target, scratch string, layers []string, disk string, ids idRange
 	if err != nil {
 		return err
 	}
+	data := rootOptions + ",lowerdir=" + strings.Join(lower, ":") + ",upperdir=" + upper + "/upper,workdir=" + upper + "/work"
+	return mountRootOverlay(target, data, setuid)
+}
+
+func mountRootOverlay(target, data string, setuid bool) error {
 	flags := uintptr(unix.MS_NODEV | unix.MS_NOATIME)
 	if !setuid {
 		flags |= unix.MS_NOSUID
 	}
-	data := rootOptions + ",lowerdir=" + strings.Join(lower, ":") + ",upperdir=" + upper + "/upper,workdir=" + upper + "/work"
 	if err := unix.Mount("overlay", target, "overlay", flags, data); err != nil {
-		return fmt.Errorf("root of %d layers: %w", len(layers), err)
+		return fmt.Errorf("root file system: %w", err)
 	}
 	return unix.Mount("", target, "", unix.MS_PRIVATE, "") // what the node mounts elsewhere has no business here
+}
+
+// mountSnapshot mounts a root that is not writable. Its upper layer takes what the container runtime makes to mount on, before it
+// is read-only.
+func (s *Sandbox) mountSnapshot(r containerd.Snapshotted) error {
+	ns, err := unix.Open(s.path("ns", "user"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(ns)
+	var trees []int
+	defer func() {
+		for _, t := range trees {
+			_ = unix.Close(t)
+		}
+	}()
+	for _, layer := range r.Lower {
+		tree, err := mapped(ns, layer, unix.MOUNT_ATTR_RDONLY)
+		if err != nil {
+			return err
+		}
+		trees = append(trees, tree)
+	}
+	if err := os.Mkdir(s.path("root"), 0o711); err != nil {
+		return err
+	}
+	return withLayers(s.path("parts"), trees, func(lower []string) error {
+		return mountRootOverlay(s.path("root"), strings.Join(append(r.Options, "lowerdir="+strings.Join(lower, ":")), ","), s.spec.Isolation.RootInside)
+	})
 }
 
 // mountMapped mounts the tree at src on dst, which is made, with the owners that the namespace says.
@@ -107,24 +140,30 @@ func mountMapped(ns int, src, dst string, attributes uint64) error {
 	if err := os.MkdirAll(dst, 0o700); err != nil {
 		return err
 	}
-	tree, err := unix.OpenTree(unix.AT_FDCWD, src, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+	tree, err := mapped(ns, src, attributes)
 	if err != nil {
-		return fmt.Errorf("layer %s: %w", src, err)
-	}
-	attr := unix.MountAttr{Attr_set: attributes | unix.MOUNT_ATTR_IDMAP | unix.MOUNT_ATTR_NODEV, Userns_fd: uint64(ns)}
-	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
-		unix.Close(tree)
-		return fmt.Errorf("map the owners of %s: %w", src, err)
+		return err
 	}
 	return attach(tree, dst)
 }
 
+// mapped gives a detached copy of the tree at src with the owners that the namespace says.
+func mapped(ns int, src string, attributes uint64) (int, error) {
+	tree, err := unix.OpenTree(unix.AT_FDCWD, src, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return -1, fmt.Errorf("layer %s: %w", src, err)
+	}
+	attr := unix.MountAttr{Attr_set: attributes | unix.MOUNT_ATTR_IDMAP | unix.MOUNT_ATTR_NODEV, Userns_fd: uint64(ns)}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		unix.Close(tree)
+		return -1, fmt.Errorf("map the owners of %s: %w", src, err)
+	}
+	return tree, nil
+}
+
 // root is where the container runtime finds the root file system.
 func (s *Sandbox) root() *specs.Root {
-	if s.spec.Isolation.WritableRoot {
-		return &specs.Root{Path: s.path("root")}
-	}
-	return &specs.Root{Path: "rootfs", Readonly: true} // containerd's snapshot
+	return &specs.Root{Path: s.path("root"), Readonly: !s.spec.Isolation.WritableRoot}
 }
 
 // rootDirs are in every writable root: what is a file system in memory where the root is read-only, is on the

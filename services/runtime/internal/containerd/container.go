@@ -34,12 +34,13 @@ type Container struct {
 	Runtime string
 	// Owners in the image are mapped to this host id and the Size-1 that follow.
 	HostID, Size uint32
-	// OwnRoot says that Spec names the root file system, and that no snapshot is to be made; see Engine.Layers.
+	// OwnRoot says that no snapshot is to be made for the root file system that Spec names; see Engine.Layers.
 	OwnRoot bool
 	// Shim that the container is to run under, by Spec's annotation too; nil: as containerd finds it.
 	Shim *Shim
-	// Before, unless nil, is called when the record is made and before anything runs: what Spec refers to must be there then.
-	Before func() error
+	// Before is called when the record is made and before anything runs: what Spec refers to must be there then. That is the root
+	// file system, too, for which it is given the snapshot; containerd would have every shim start a process for the owners' map.
+	Before func(Snapshotted) error
 	// Log takes what process 1 writes to its standard outputs; empty: nothing does.
 	Log string
 }
@@ -60,10 +61,8 @@ func (e *Engine) Create(ctx context.Context, c Container) (proc.Process, error) 
 	if err != nil {
 		return proc.Process{}, diskFull(err)
 	}
-	if c.Before != nil {
-		if err := c.Before(); err != nil {
-			return proc.Process{}, err
-		}
+	if err := c.Before(root); err != nil {
+		return proc.Process{}, err
 	}
 	ctx, cancel := call(ctx, taskTimeout)
 	defer cancel()
@@ -71,7 +70,7 @@ func (e *Engine) Create(ctx context.Context, c Container) (proc.Process, error) 
 	if err != nil {
 		return proc.Process{}, diskFull(err)
 	}
-	req := &taskapi.CreateTaskRequest{ContainerID: c.ID, Stdout: log, Stderr: log, Rootfs: mount.ToProto(root)}
+	req := &taskapi.CreateTaskRequest{ContainerID: c.ID, Stdout: log, Stderr: log}
 	if shared {
 		if err := c.Shim.address(req); err != nil {
 			return proc.Process{}, err
@@ -121,10 +120,10 @@ func (e *Engine) start(ctx context.Context, c Container, req *taskapi.CreateTask
 // ErrEnded is what Create's error is where process 1 was started and has ended.
 var ErrEnded = errors.New("process 1 of the container has ended")
 
-// makeSnapshot makes the snapshot of c, and gives how it is mounted. Garbage collection never takes it; Delete removes it.
-func (e *Engine) makeSnapshot(ctx context.Context, c Container) ([]mount.Mount, error) {
+// makeSnapshot makes the snapshot of c. Garbage collection never takes it; Delete removes it.
+func (e *Engine) makeSnapshot(ctx context.Context, c Container) (Snapshotted, error) {
 	if c.OwnRoot {
-		return nil, nil
+		return Snapshotted{}, nil
 	}
 	ctx, cancel := call(ctx, callTimeout)
 	defer cancel()
@@ -134,8 +133,12 @@ func (e *Engine) makeSnapshot(ctx context.Context, c Container) ([]mount.Mount, 
 	}
 	kept[labelRoot] = time.Now().UTC().Format(time.RFC3339)
 	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: c.HostID, Size: c.Size}}
-	return prepare(ctx, e.client.SnapshotService(Snapshotter), c.ID, c.Image.Parent,
+	mounts, err := prepare(ctx, e.client.SnapshotService(Snapshotter), c.ID, c.Image.Parent,
 		client.WithUserNSRemapperLabels(ids, ids), snapshots.WithLabels(kept))
+	if err != nil {
+		return Snapshotted{}, err
+	}
+	return snapshotted(mounts)
 }
 
 // record makes the container's record. shared: it goes to a shim that containerd is told of.

@@ -38,14 +38,35 @@ func layersOf(view []mount.Mount) ([]string, error) {
 	if len(view) != 1 {
 		return nil, fmt.Errorf("an image of %d mounts is not supported", len(view))
 	}
-	m := view[0]
-	if m.Type == "bind" {
+	if m := view[0]; m.Type == "bind" {
 		return []string{m.Source}, nil
 	}
-	for _, o := range m.Options {
-		if dirs, ok := strings.CutPrefix(o, "lowerdir="); ok && m.Type == "overlay" {
-			return strings.Split(dirs, ":"), nil
+	s, err := snapshotted(view)
+	return s.Lower, err
+}
+
+// Snapshotted is an overlay as containerd would mount it.
+type Snapshotted struct {
+	Lower   []string // directories, the uppermost first, whose owners are those of the image
+	Options []string // of overlayfs: the upper layer, whose owners are the host's, and how it behaves
+}
+
+// snapshotted reads it from the snapshotter's word.
+func snapshotted(mounts []mount.Mount) (s Snapshotted, err error) {
+	if len(mounts) != 1 || mounts[0].Type != "overlay" {
+		return s, fmt.Errorf("a snapshot that is mounted as %v is not supported", mounts)
+	}
+	for _, o := range mounts[0].Options {
+		switch name, value, _ := strings.Cut(o, "="); name {
+		case "lowerdir":
+			s.Lower = strings.Split(value, ":")
+		case "uidmap", "gidmap": // not overlayfs's: they say how Lower's owners are mapped
+		default:
+			s.Options = append(s.Options, o)
 		}
 	}
-	return nil, fmt.Errorf("an image mounted as %s is not supported", m.Type)
+	if len(s.Lower) == 0 {
+		return s, fmt.Errorf("a snapshot without layers is not supported")
+	}
+	return s, nil
 }
