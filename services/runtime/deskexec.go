@@ -32,6 +32,8 @@ const (
 // ends when its caller leaves, or does not come back in time.
 func (d *desk) Exec(ctx context.Context, _ mesh.Caller, req runtime.ExecRequest, s *stream.Session) (runtime.ExecResult, error) {
 	defer d.used(req.PTY)()
+	d.s.warm.ran()
+	defer d.s.warm.ran()
 	spec, err := d.process(req)
 	if err != nil {
 		return runtime.ExecResult{}, err

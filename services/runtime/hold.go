@@ -88,6 +88,13 @@ func (h *hold) renewable() bool {
 	return h.claimed && !h.over
 }
 
+// fresh reports whether it is renewable and has no user yet.
+func (h *hold) fresh() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.claimed && !h.over && h.jwt == ""
+}
+
 // setLeases says which leases are to be renewed; nil for none.
 func (h *hold) setLeases(ref *secrets.LeaseRef) {
 	h.mu.Lock()

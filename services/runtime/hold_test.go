@@ -31,3 +31,15 @@ func TestVerdictIsSaidAgain(t *testing.T) {
 		<-h.lost
 	}
 }
+
+// TestANewClaimIsRenewedOnce: between two times of renewing all, only those are renewed that have no user yet.
+func TestANewClaimIsRenewedOnce(t *testing.T) {
+	h, err := newHold(workspace.QueueItem{}, "box", time.Now().Add(time.Minute))
+	require.NoError(t, err)
+	require.False(t, h.fresh(), "it is not ours yet")
+	h.confirm(time.Now().Add(time.Minute), "", time.Now())
+	require.True(t, h.fresh())
+	require.NoError(t, h.verdict(t.Context(), workspace.HeldReply{Verdict: workspace.VerdictKeep, Deadline: time.Now().Add(time.Minute), UserJWT: "a.b.c"}, time.Now()))
+	require.False(t, h.fresh())
+	require.True(t, h.renewable())
+}

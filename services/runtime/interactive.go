@@ -47,7 +47,7 @@ type interactive struct {
 }
 
 // SandboxCreate makes an interactive sandbox and returns when commands can be run in it. Asked again
-// for one that is there it changes nothing. run lasts as long as the service: the sandbox outlives ctx.
+// for one that is there it changes nothing; for one that is being made it waits for what comes of that. run lasts as long as the service: the sandbox outlives ctx.
 func (s *Service) SandboxCreate(ctx, run context.Context, req runtime.SandboxCreate) error {
 	b := req.Sandbox
 	if err := errors.Join(schemas.CheckID("sandbox", b.ID), schemas.CheckName("tenant", b.Tenant), schemas.CheckName("workspace", b.Workspace)); err != nil {
@@ -56,14 +56,44 @@ func (s *Service) SandboxCreate(ctx, run context.Context, req runtime.SandboxCre
 	return s.openBox(ctx, run, b, nil)
 }
 
+// opening is a sandbox that is being made.
+type opening struct {
+	done chan struct{}
+	err  error
+}
+
 // openBox is SandboxCreate after its checks, of a fork too.
 func (s *Service) openBox(ctx, run context.Context, b workspace.Sandbox, p *parent) error {
 	s.mu.Lock()
-	there := s.serving[b.ID]
-	s.mu.Unlock()
-	if there != nil {
-		return nil
+	there, o := s.serving[b.ID], s.opening[b.ID]
+	first := there == nil && o == nil
+	if first {
+		o = &opening{done: make(chan struct{}), err: fault.New(fault.Internal, "sandbox %s was not made", b.ID)}
+		s.opening[b.ID] = o
 	}
+	s.mu.Unlock()
+	switch {
+	case there != nil:
+		return nil
+	case first:
+		defer func() {
+			s.mu.Lock()
+			delete(s.opening, b.ID)
+			s.mu.Unlock()
+			close(o.done)
+		}()
+		o.err = s.makeBox(ctx, run, b, p)
+		return o.err
+	}
+	select {
+	case <-o.done:
+		return o.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *Service) makeBox(ctx, run context.Context, b workspace.Sandbox, p *parent) error {
 	if s.free() <= 0 {
 		return fault.New(fault.Exhausted, "node %s has no room for a sandbox now", s.cfg.Node)
 	}
@@ -132,9 +162,9 @@ func (i *interactive) open(ctx context.Context) error {
 	if err := i.reach(ctx, pl, k); err != nil {
 		return err
 	}
-	i.e.Running = true
+	i.e.Running = true // live notes it
 	i.h.active.touch() // nobody could use it before
-	return i.note()
+	return nil
 }
 
 // reach opens the ways out of the sandbox and into it.
@@ -192,7 +222,11 @@ func (s *Service) resumeBox(ctx context.Context, id string, e boxEntry, deadline
 		}
 	}
 	if e.Exit == nil && e.Fault == nil {
-		if found && e.Running {
+		if found && !e.Running { // nothing more than the note was missing, if what is remembered is there
+			_, err := box.Kept()
+			i.e.Running = err == nil
+		}
+		if found && i.e.Running {
 			if err = i.takeUp(ctx); err == nil {
 				s.work.Go(func() { i.live(ctx) })
 				return nil

@@ -295,3 +295,43 @@ func TestOnlyTheManagerAsksANode(t *testing.T) {
 		require.True(t, fault.Is(err, fault.Denied), "%s: %v", op, err)
 	}
 }
+
+// TestASandboxIsMadeOnce: who asks for one that is being made, as a manager does that goes on for another, waits for
+// it, and it is made once.
+func TestASandboxIsMadeOnce(t *testing.T) {
+	w, m, n := onMesh(t)
+	ctx := meshtest.Context(t)
+	run := script("")
+	run.Argv = nil
+	b := workspace.Sandbox{ID: schemas.NewID(), Tenant: "acme", Workspace: "demo", Principal: "alice", Generation: 1, Node: "node-1", Run: run, State: workspace.SandboxCreating}
+	w.with(func() { w.boxes[b.ID] = b })
+	subject, err := schemas.Node("node-1", schemas.WorkspaceManager, runtime.OpSandboxCreate)
+	require.NoError(t, err)
+	errs := make(chan error, 6)
+	for range cap(errs) {
+		go func() {
+			_, err := mesh.Request[workspace.Empty](ctx, w.manager, subject, runtime.SandboxCreate{Sandbox: b})
+			errs <- err
+		}()
+	}
+	for range cap(errs) {
+		require.NoError(t, <-errs)
+	}
+	_, out, _ := execute(t, m.User("acme", "alice"), b, shell("echo once"), "")
+	require.Equal(t, "once\n", out)
+	require.Len(t, n.s.node.List(), 1)
+	require.NoError(t, w.askNode(t, runtime.OpSandboxKill, runtime.SandboxKill{ID: b.ID}))
+	// One that can't be made: all are told so.
+	bad := b
+	bad.ID, bad.Run.Image = schemas.NewID(), "nothing-like-it"
+	w.with(func() { w.boxes[bad.ID] = bad })
+	for range cap(errs) {
+		go func() {
+			_, err := mesh.Request[workspace.Empty](ctx, w.manager, subject, runtime.SandboxCreate{Sandbox: bad})
+			errs <- err
+		}()
+	}
+	for range cap(errs) {
+		require.Error(t, <-errs)
+	}
+}

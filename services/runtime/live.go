@@ -29,8 +29,9 @@ func (i *interactive) live(ctx context.Context) {
 	news, quiet := context.WithCancel(ctx)
 	defer quiet()
 	i.s.work.Go(func() { i.spread(news) })
-	look := time.NewTimer(0)
+	look := time.NewTimer(i.firstLook())
 	defer look.Stop()
+	noted := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -56,6 +57,12 @@ func (i *interactive) live(ctx context.Context) {
 			a.err <- a.do(a.ctx)
 		case <-look.C:
 		}
+		if !noted {
+			if err := i.note(); err != nil {
+				i.s.log.Error("a sandbox's start can't be journaled", "sandbox", i.h.sandbox, "error", err)
+			}
+			noted = true
+		}
 		why, again := i.look()
 		if why != "" {
 			i.die(ctx, death{reason: why})
@@ -63,6 +70,12 @@ func (i *interactive) live(ctx context.Context) {
 		}
 		look.Reset(again)
 	}
+}
+
+// firstLook is when to look for the first time: what was just made has its first command to run.
+func (i *interactive) firstLook() time.Duration {
+	now := i.s.cfg.Clock()
+	return max(0, min(time.Second, i.life.due(now).Warns.Sub(now)))
 }
 
 // do has live do something, and gives its error. One that has ended is not found.

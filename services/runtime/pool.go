@@ -17,7 +17,9 @@ const (
 	defaultAge   = time.Hour // of a member, at most
 	busyLoad     = 3.0       // of each core; above, the machine has more to do than it can
 	refillAtOnce = 2
-	claimPause   = 150 * time.Millisecond // after a claim, twice as long at most: what was claimed has its first command to run
+	claimPause   = 150 * time.Millisecond // after a claim: what was claimed has its first command to run
+	claimWork    = 10 * time.Millisecond  // of each claim that comes meanwhile
+	maxPause     = 2 * time.Second
 
 	destroyAtOnce = 4 // a pool of a thousand that nobody wants any more must not hold up those who run
 )
@@ -151,8 +153,30 @@ type machineState struct {
 	cold      int           // runs that make a sandbox of their own now
 	making    int           // members being made
 	sinceLast time.Duration // since the last one was begun
-	claimed   bool          // a member was just handed over; see claimPause
+	claimed   bool          // members were just handed over; see claims
 	pause     time.Duration // between two while the machine is busy; twice as long cold starts may keep pools from being filled
+}
+
+// claims are those that followed one another closely, since the last member was begun.
+type claims struct {
+	first, last time.Time
+	n           int
+}
+
+// note counts one, and reports whether it is the first.
+func (c *claims) note(now time.Time) bool {
+	if c.n == 0 || now.Sub(c.last) >= claimPause {
+		c.first, c.n = now, 0
+	}
+	c.last = now
+	c.n++
+	return c.n == 1
+}
+
+// pause reports whether members are to wait for what was claimed. A burst is let through as a whole; claims that come
+// for ever, one after the other, keep no pool from being filled.
+func (c *claims) pause(now time.Time) bool {
+	return c.n > 0 && now.Sub(c.last) < claimPause && now.Sub(c.first) < min(2*claimPause+time.Duration(c.n)*claimWork, maxPause)
 }
 
 // mayBegin is how many members may be begun now: at most two are in the making; one after the other with pauses

@@ -118,6 +118,38 @@ func TestHowManyMembersMayBeBegun(t *testing.T) {
 	}
 }
 
+func TestClaimsGoBeforeMembers(t *testing.T) {
+	start := time.Unix(1000, 0)
+	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
+	var c claims
+	require.False(t, c.pause(start), "nothing was claimed")
+	require.True(t, c.note(at(0)))
+	require.True(t, c.pause(at(140)))
+	require.False(t, c.pause(at(150)))
+	for i := range 100 { // a burst is let through
+		require.Equal(t, i == 0, c.note(at(1000+5*i)))
+	}
+	require.True(t, c.pause(at(1600)))
+	require.False(t, c.pause(at(1650)))
+	c = claims{}
+	for i := range 1000 { // one after the other, for ever
+		c.note(at(5000 + 100*i))
+	}
+	require.False(t, c.pause(at(5000+100*999)))
+	c.n = 0 // a member was begun
+	require.False(t, c.pause(at(5000+100*999)))
+	require.True(t, c.note(at(5000+100*1000)))
+	require.True(t, c.pause(at(5000+100*1000+1)))
+	for i := range 2000 {
+		c.note(at(5000 + 100*1000 + 20*i))
+		if !c.pause(at(5000 + 100*1000 + 20*i)) {
+			require.LessOrEqual(t, 20*i, int(maxPause/time.Millisecond))
+			return
+		}
+	}
+	require.Fail(t, "claims kept the pool from being filled")
+}
+
 func TestWhoseAPoolIs(t *testing.T) {
 	spec := sandbox.Spec{Tenant: "acme", Workspace: "demo"}
 	for ref, want := range map[workspace.PoolRef]int{

@@ -28,8 +28,7 @@ type poolkeeper struct {
 	ending  int // members being destroyed
 	cold    int
 	last    time.Time // when the last member was begun
-
-	firstClaim, lastClaim time.Time // since then; zero: none
+	claims  claims
 }
 
 func newPoolkeeper(s *Service) *poolkeeper {
@@ -170,7 +169,7 @@ func (k *poolkeeper) look(ctx context.Context) {
 		k.s.work.Go(func() { k.destroy(ctx, m) })
 	}
 	state := machineState{closed: closed, busy: busy, cold: k.cold, making: k.making, sinceLast: now.Sub(k.last), pause: 20 * k.s.cfg.timing.backoff,
-		claimed: now.Sub(k.lastClaim) < claimPause && now.Sub(k.firstClaim) < 2*claimPause}
+		claimed: k.claims.pause(now)}
 	for range state.mayBegin() {
 		p := neediest(k.sorted(), now)
 		if p == nil || ctx.Err() != nil {
@@ -178,7 +177,7 @@ func (k *poolkeeper) look(ctx context.Context) {
 		}
 		p.making++
 		k.making++
-		k.last, k.firstClaim = now, time.Time{}
+		k.last, k.claims.n = now, 0
 		mold := p.mold
 		k.s.work.Go(func() { k.make(ctx, mold) })
 	}

@@ -52,27 +52,31 @@ func (s *Service) holding(item workspace.QueueItem) *hold {
 	return nil
 }
 
-// renewLoop renews all claims until ctx ends, in one request each time.
+// renewLoop renews all claims until ctx ends, in one request each time. Between two times it renews those that are new,
+// which have no user yet.
 func (s *Service) renewLoop(ctx context.Context) {
 	t := time.NewTicker(s.cfg.timing.renew)
 	defer t.Stop()
+	which := (*hold).renewable
 	for {
-		s.renewClaims(ctx)
+		s.renewClaims(ctx, which)
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
+			which = (*hold).renewable
 		case <-s.renewNow:
+			which = (*hold).fresh
 		}
 	}
 }
 
-func (s *Service) renewClaims(ctx context.Context) {
+func (s *Service) renewClaims(ctx context.Context, which func(*hold) bool) {
 	var hs []*hold
 	var req workspace.Renew
 	now := s.cfg.Clock()
 	for _, h := range s.held() {
-		if h.renewable() {
+		if which(h) {
 			hs = append(hs, h)
 			req.Claims = append(req.Claims, h.request(now))
 		}

@@ -40,10 +40,11 @@ type Service struct {
 	mu        sync.Mutex
 	holds     map[string]*hold // by sandbox
 	serving   map[string]*interactive
+	opening   map[string]*opening // interactive sandboxes that are being made
 	draining  bool
 	leftovers workspace.Cleaned // what was removed and is not told yet
 	room      chan struct{}     // told when a slot is freed
-	renewNow  chan struct{}     // told when claims should be renewed at once
+	renewNow  chan struct{}     // told when new claims should be renewed at once
 	ready     atomic.Bool
 	work      sync.WaitGroup // attempts, sandboxes and what they started
 }
@@ -60,7 +61,7 @@ func New(cfg Config) (*Service, error) {
 	}
 	s := &Service{
 		cfg: cfg, tools: tools, log: cfg.Log.With("node", cfg.Node), incarnation: cfg.NewID(),
-		holds: map[string]*hold{}, serving: map[string]*interactive{}, room: make(chan struct{}, 1), renewNow: make(chan struct{}, 1),
+		holds: map[string]*hold{}, serving: map[string]*interactive{}, opening: map[string]*opening{}, room: make(chan struct{}, 1), renewNow: make(chan struct{}, 1),
 	}
 	if s.attempts, err = journal.Open[entry](filepath.Join(cfg.DataDir, "attempts")); err != nil {
 		return nil, err

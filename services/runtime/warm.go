@@ -40,16 +40,34 @@ func (k *poolkeeper) taken(p *pool, m *member, err error) {
 	k.mu.Lock()
 	if err == nil {
 		p.claims++
-		k.lastClaim = k.s.cfg.Clock()
-		if k.firstClaim.IsZero() {
-			k.firstClaim = k.lastClaim
+		if k.claims.note(k.s.cfg.Clock()) {
+			time.AfterFunc(claimPause, k.settle)
 		}
-		time.AfterFunc(claimPause, k.wake)
 	} else {
 		k.doomed = append(k.doomed, m)
 		defer k.wake()
 	}
 	k.mu.Unlock()
+}
+
+// ran notes that a command begins, or has ended: while what was claimed has its first commands to run, no member is made.
+func (k *poolkeeper) ran() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if now := k.s.cfg.Clock(); k.claims.pause(now) {
+		k.claims.last = now
+	}
+}
+
+// settle has the keeper look again when what was claimed had its time.
+func (k *poolkeeper) settle() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.claims.pause(k.s.cfg.Clock()) {
+		time.AfterFunc(claimPause, k.settle)
+		return
+	}
+	k.wake()
 }
 
 // take takes a member out that fits: of the run's own pools first, then of those that are for everybody.

@@ -97,8 +97,8 @@ func (v *view) endAll(ctx context.Context, ws string) error {
 			left++
 		}
 	}
-	for _, r := range v.sandboxes.in(ws) {
-		if r.Value.State == workspace.SandboxStopped {
+	for _, r := range v.sandboxes.inLife() {
+		if r.Workspace != ws {
 			continue
 		}
 		if err := v.s.killSandbox(ctx, r, workspace.ReasonCancelled, ""); err != nil {

@@ -52,7 +52,7 @@ func (s *Service) SandboxFork(ctx context.Context, by mesh.Caller, req workspace
 		if r, err = s.started(ctx, r); err != nil {
 			return none, err
 		}
-		v.wait(ctx, r.Sequence)
+		v.sandbox(r)
 		none.Items = append(none.Items, r.Value)
 	}
 	return none, nil

@@ -203,6 +203,18 @@ func (ns *nodeSet) hold(r records.Record[workspace.Sandbox]) {
 	ns.s.wakeAdmission()
 }
 
+// holds reports whether k is an interactive sandbox that is known to take a slot of a node.
+func (ns *nodeSet) holds(name string, k records.Key) bool {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	n := ns.m[name]
+	if n == nil {
+		return false
+	}
+	_, is := n.held[k]
+	return is
+}
+
 // tell gives admission what it must know of a node.
 func (ns *nodeSet) tell(name string, n *node) {
 	pool := n.beat.Labels[labelPool]

@@ -56,7 +56,7 @@ func (s *Service) reconcile(ctx context.Context, since time.Time) error {
 				}
 			}
 		}
-		for _, b := range v.sandboxes.in("*") {
+		for _, b := range v.sandboxes.inLife() {
 			errs = append(errs, s.reconcileSandbox(ctx, b, since, now))
 		}
 	}
@@ -109,15 +109,14 @@ func (s *Service) reconcileRunning(ctx context.Context, v *view, t summary, sinc
 // lost, or names it no more, or it never started.
 func (s *Service) reconcileSandbox(ctx context.Context, r records.Record[workspace.Sandbox], since, now time.Time) error {
 	b := &r.Value
-	if b.State == workspace.SandboxStopped {
-		return nil
-	}
 	grace := s.cfg.ClaimLease + s.cfg.ClaimGrace
 	has, heard := s.nodes.has(b.Node, b.ID)
 	var exit workspace.Exit
 	switch {
 	case b.State == workspace.SandboxCreating:
-		if now.Sub(b.CreatedAt) < startTimeout {
+		// A node names what it was asked for from the start; forks only when their files are there.
+		unknown := !has && b.ForkedFrom == "" && heard.Sub(b.CreatedAt) > startGrace && s.abandoned(r.Key, b)
+		if !unknown && now.Sub(b.CreatedAt) < startTimeout {
 			return nil
 		}
 		exit = workspace.Exit{Code: -1, Reason: "start-failed"}
@@ -165,13 +164,20 @@ func (s *Service) requeue(ctx context.Context, stuck []summary) error {
 	return errors.Join(errs...)
 }
 
+// viewByName gives a tenant's view if it is whole.
 func (s *Service) viewByName(tenant string) *view {
-	for _, v := range s.tenants.views() {
-		if v.tenant == tenant {
-			return v
-		}
+	s.tenants.mu.Lock()
+	r := s.tenants.runs[tenant]
+	s.tenants.mu.Unlock()
+	if r == nil {
+		return nil
 	}
-	return nil
+	select {
+	case <-r.ready:
+		return r.view
+	default:
+		return nil
+	}
 }
 
 // inQueue reads which attempts are in the queue, claimed by nobody yet.

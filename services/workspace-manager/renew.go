@@ -8,6 +8,7 @@ import (
 
 	"github.com/weftmesh/weft/pkg/fault"
 	"github.com/weftmesh/weft/pkg/mesh"
+	"github.com/weftmesh/weft/pkg/mesh/records"
 	"github.com/weftmesh/weft/schemas/workspace"
 	"github.com/weftmesh/weft/services/workspace-manager/internal/lifecycle"
 )
@@ -59,6 +60,9 @@ func (s *Service) renewOne(ctx context.Context, node string, h workspace.Held, n
 	if checkItem(h.QueueItem) != nil {
 		return lost, nil
 	}
+	if s.nodes.holds(node, itemKey(h.QueueItem)) {
+		return s.renewSandbox(ctx, node, h, now)
+	}
 	r, err := s.stores.tasks.Get(ctx, itemKey(h.QueueItem))
 	if fault.Is(err, fault.NotFound) {
 		return s.renewSandbox(ctx, node, h, now)
@@ -76,14 +80,13 @@ func (s *Service) renewOne(ctx context.Context, node string, h workspace.Held, n
 
 // renewSandbox is the same for an interactive sandbox, whose id stands in place of the task's.
 func (s *Service) renewSandbox(ctx context.Context, node string, h workspace.Held, now time.Time) (workspace.HeldReply, error) {
-	r, err := get(ctx, s.stores.sandboxes, itemKey(h.QueueItem))
+	b, err := s.sandboxToRenew(ctx, itemKey(h.QueueItem))
 	if fault.Is(err, fault.NotFound) {
 		return workspace.HeldReply{Verdict: workspace.VerdictLost, Reason: "no such task or sandbox"}, nil
 	}
 	if err != nil {
 		return workspace.HeldReply{}, err
 	}
-	b := &r.Value
 	if b.State == workspace.SandboxStopped || b.Node != node || b.Generation != h.Attempt {
 		return workspace.HeldReply{Verdict: workspace.VerdictLost, Reason: "the sandbox is " + b.State}, nil
 	}
@@ -92,6 +95,15 @@ func (s *Service) renewSandbox(ctx context.Context, node string, h workspace.Hel
 		rep.UserJWT, err = s.signers.mint(h.Tenant, h.Workspace, b.Principal, b.ID, h.UserKey)
 	}
 	return rep, err
+}
+
+// sandboxToRenew reads a sandbox's record. What this replica has its node make right now it knows without reading.
+func (s *Service) sandboxToRenew(ctx context.Context, k records.Key) (workspace.Sandbox, error) {
+	if b, ok := s.making.Load(k); ok {
+		return b.(workspace.Sandbox), nil
+	}
+	r, err := get(ctx, s.stores.sandboxes, k)
+	return r.Value, err
 }
 
 // claimClock knows when each claim was last renewed, by this replica's own clock. It is a memory of

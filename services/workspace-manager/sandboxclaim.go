@@ -10,13 +10,15 @@ import (
 	"github.com/weftmesh/weft/pkg/mesh"
 	"github.com/weftmesh/weft/pkg/mesh/records"
 	"github.com/weftmesh/weft/schemas"
+	"github.com/weftmesh/weft/schemas/runtime"
 	"github.com/weftmesh/weft/schemas/workspace"
 )
 
 // A sandbox may be asked for under a claim's name. Which sandbox that name has is a record of its own, written by
 // compare-and-set after the sandbox's record and before any node is asked: of two who ask at once, on whatever
 // replica, one writes it; the other takes its own sandbox record back and finds the first one's. Killed between the
-// two writes, a sandbox record stays in "creating", which the reconciler ends.
+// two writes, a sandbox record stays in "creating", which the reconciler ends. Killed after them, whoever asks under the name
+// again has the node make the sandbox, or say that it is there.
 
 // claimed gives the sandbox that lives under a claim's name, nil if none does, and the sequence of the name's
 // record, which the next writer must expect.
@@ -79,6 +81,8 @@ func (v *view) awaitSandbox(ctx context.Context, r *records.Record[workspace.San
 			return *b, fault.New(fault.Code(b.Fault.Code), "%s", b.Fault.Message)
 		case b.State == workspace.SandboxStopped:
 			return *b, fault.New(fault.Unavailable, "sandbox %s of claim %q has ended; ask again for another", b.ID, b.Claim)
+		case v.s.abandoned(r.Key, b):
+			return v.resumeMaking(ctx, *r)
 		}
 		changed := v.next()
 		select {
@@ -92,6 +96,29 @@ func (v *view) awaitSandbox(ctx context.Context, r *records.Record[workspace.San
 		r = &now
 	}
 	return workspace.Sandbox{}, err
+}
+
+// abandoned reports whether nobody may be making a sandbox any more whose record says "creating". Another replica
+// may be at it all the same.
+func (s *Service) abandoned(k records.Key, b *workspace.Sandbox) bool {
+	_, mine := s.making.Load(k)
+	return !mine && s.cfg.Now().Sub(b.CreatedAt) > resumeAfter
+}
+
+// resumeMaking has the node make a sandbox that somebody else began with. Several may do so at once: a node makes a sandbox
+// once, and tells all who ask how it went.
+func (v *view) resumeMaking(ctx context.Context, r records.Record[workspace.Sandbox]) (workspace.Sandbox, error) {
+	err := v.s.calls.CreateSandbox(ctx, r.Value.Node, runtime.SandboxCreate{Sandbox: r.Value})
+	if err != nil {
+		if ctx.Err() == nil { // who is out of patience says nothing of the sandbox
+			_, _ = v.s.stopped(ctx, r.Key, workspace.Exit{Code: -1, Reason: workspace.ReasonStartFailed}, publicFault(err))
+		}
+		return r.Value, err
+	}
+	if r, err = v.s.started(ctx, r); err == nil {
+		v.sandbox(r)
+	}
+	return r.Value, err
 }
 
 // forgetClaim removes the name's record of a sandbox that is about to be forgotten, if the name is still its.

@@ -20,10 +20,15 @@ const (
 	defaultIdle = 15 * time.Minute
 	// startTimeout is how long a sandbox may be creating before it counts as failed.
 	startTimeout = 2 * time.Minute
+	// startGrace is how long it takes at most until a node that was asked for a sandbox says so in its heartbeats.
+	startGrace = 10 * time.Second
+	// resumeAfter is how long a claim that is repeated waits for the one who began before it goes on in its place.
+	resumeAfter = 2 * time.Second
 )
 
 // SandboxCreate makes an interactive sandbox: the record first, then the node is asked. A manager that
-// dies in between leaves a record in "creating", which the reconciler ends with what the node may have made.
+// dies in between leaves a record in "creating". Who asks again under the same claim goes on with it; where nobody does, the
+// reconciler ends it with what the node may have made.
 func (s *Service) SandboxCreate(ctx context.Context, by mesh.Caller, req workspace.SandboxCreate) (workspace.Sandbox, error) {
 	var none workspace.Sandbox
 	if err := inWorkspace(by, "a sandbox"); err != nil {
@@ -66,11 +71,14 @@ func (s *Service) SandboxCreate(ctx context.Context, by mesh.Caller, req workspa
 	expires := expiry(&b)
 	b.ExpiresAt = &expires
 	k := records.Key{Tenant: by.Tenant, Workspace: by.Workspace, ID: b.ID}
+	s.making.Store(k, b)
+	defer s.making.Delete(k)
 	r, err := s.stores.sandboxes.Create(ctx, k, b.State, b)
 	if err != nil {
 		return none, err
 	}
 	s.nodes.hold(r)
+	v.sandbox(r)
 	if won, err := s.takeClaim(ctx, r, held); !won {
 		if err != nil {
 			return none, err
@@ -85,7 +93,7 @@ func (s *Service) SandboxCreate(ctx context.Context, by mesh.Caller, req workspa
 	}
 	r, err = s.started(ctx, r)
 	if err == nil {
-		v.wait(ctx, r.Sequence)
+		v.sandbox(r)
 	}
 	return r.Value, err
 }
@@ -125,15 +133,7 @@ func (v *view) sandboxRun(ctx context.Context, by mesh.Caller, req workspace.San
 
 // checkSandboxes bounds interactive sandboxes per workspace and per tenant: so many more must fit.
 func (v *view) checkSandboxes(ws *workspace.Workspace, more int) error {
-	inTenant, here := 0, 0
-	for _, r := range v.sandboxes.in("*") {
-		if r.Value.State != workspace.SandboxStopped {
-			inTenant++
-			if r.Workspace == ws.Name {
-				here++
-			}
-		}
-	}
+	inTenant, here := v.sandboxes.living(ws.Name)
 	if limit := v.quota().Sandboxes; inTenant+more > limit {
 		return fault.New(fault.Exhausted, "tenant %s has %d sandboxes, its quota; end one", v.tenant, limit)
 	}
@@ -218,6 +218,9 @@ func (s *Service) stopped(ctx context.Context, k records.Key, exit workspace.Exi
 	})
 	if err == nil {
 		s.nodes.hold(r)
+		if v := s.viewByName(k.Tenant); v != nil {
+			v.sandbox(r)
+		}
 	} else {
 		s.log.Warn("end of a sandbox not written; the reconciler does it", "sandbox", k.ID, "err", err)
 	}

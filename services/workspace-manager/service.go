@@ -58,6 +58,7 @@ type Service struct {
 
 	poolMu sync.Mutex // held from the look at a pool quota to the write under it
 	naming claimLocks
+	making sync.Map // what this replica is making: records.Key to workspace.Sandbox
 }
 
 // New makes a replica. Nothing is served before Run.

@@ -80,10 +80,8 @@ func (s *Service) reconcileSnapshots(ctx context.Context, now time.Time) error {
 		for _, r := range v.templates.in("*") {
 			used[r.Value.Image] = true
 		}
-		for _, r := range v.sandboxes.in("*") {
-			if r.Value.State != workspace.SandboxStopped {
-				used[r.Value.Run.Image] = true
-			}
+		for _, r := range v.sandboxes.inLife() {
+			used[r.Value.Run.Image] = true
 		}
 		for _, t := range v.tasks.unfinished() {
 			used[t.Image] = true

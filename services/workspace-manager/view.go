@@ -72,7 +72,7 @@ type view struct {
 func newView(s *Service, tenant string) *view {
 	return &view{s: s, tenant: tenant,
 		tenants: newTable[workspace.Tenant](), workspaces: newTable[workspace.Workspace](), templates: newTable[workspace.Template](),
-		agents: newTable[workspace.Agent](), triggers: newTable[workspace.Trigger](), sandboxes: newTable[workspace.Sandbox](),
+		agents: newTable[workspace.Agent](), triggers: newTable[workspace.Trigger](), sandboxes: newLivingTable(func(b workspace.Sandbox) bool { return b.State != workspace.SandboxStopped }),
 		nodes: newTable[workspace.NodeRecord](), gathers: newTable[workspace.Gather](), pools: newTable[workspace.Pool](), tasks: newTaskList(),
 		changed: make(chan struct{})}
 }
@@ -235,6 +235,16 @@ func (v *view) wait(ctx context.Context, seq uint64) {
 			return
 		case <-changed:
 		}
+	}
+}
+
+// sandbox notes a state of a sandbox that was just written, so that who wrote it need not wait for the log to come round. One
+// that the view has seen already changes nothing: the sandbox may have been deleted since.
+func (v *view) sandbox(r records.Record[workspace.Sandbox]) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.applied < r.Sequence {
+		v.sandboxes.put(withoutOutput(r))
 	}
 }
 

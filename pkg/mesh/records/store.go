@@ -39,6 +39,7 @@ type Store[T any] struct {
 	entity string
 	schema int
 	now    func() time.Time
+	reads  shared
 }
 
 // New gives the store of entity. schema is the version of T's shape, from 1; it only grows.
@@ -101,7 +102,7 @@ func (s *Store[T]) Get(ctx context.Context, k Key) (Record[T], error) {
 	if err != nil {
 		return Record[T]{}, err
 	}
-	m, err := s.last(ctx, k.Tenant, subject)
+	m, err := s.reads.do(ctx, subject, func(ctx context.Context) (*message, error) { return s.last(ctx, k.Tenant, subject) })
 	if err != nil {
 		return Record[T]{}, err
 	}

@@ -51,20 +51,20 @@ func (n *Node) Bind(ctx context.Context, m *Sandbox, spec Spec) (*Sandbox, error
 	}
 	n.release(m.spec.ID)
 	failpoint.Hit(FailAfterRecord)
-	if err := s.bind(ctx, level); err != nil {
+	if err := s.bind(ctx, level, m.limits(level)); err != nil {
 		return nil, errors.Join(err, s.Destroy(context.WithoutCancel(ctx)))
 	}
 	return s, nil
 }
 
-// bind makes the change that the record speaks of, and makes sure that process 1 answers.
-func (s *Sandbox) bind(ctx context.Context, level Level) error {
+// bind makes the change that the record speaks of, and makes sure that process 1 answers. The group has the limits had.
+func (s *Sandbox) bind(ctx context.Context, level Level, had cgroup.Limits) error {
 	ask, cancel := context.WithTimeout(ctx, cmp.Or(s.node.cfg.Answer, answerTimeout))
 	defer cancel()
 	limits := s.limits(level)
 	answered := make(chan error, 1)
 	go func() { answered <- s.channel.SetLimits(ask, limits.PIDs, limits.Memory) }()
-	err := s.change(limits)
+	err := s.change(limits, had)
 	if err != nil {
 		cancel()
 	}
@@ -78,8 +78,13 @@ func (s *Sandbox) bind(ctx context.Context, level Level) error {
 }
 
 // change is the node's part of it.
-func (s *Sandbox) change(limits cgroup.Limits) error {
-	if err := errors.Join(s.group.SetLimits(limits), s.limitIO()); err != nil {
+func (s *Sandbox) change(limits, had cgroup.Limits) error {
+	if limits != had {
+		if err := s.group.SetLimits(limits); err != nil {
+			return err
+		}
+	}
+	if err := s.limitIO(); err != nil {
 		return err
 	}
 	// In place: the sandbox has these very files mounted.

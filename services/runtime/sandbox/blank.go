@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/weftmesh/weft/pkg/fault"
 	"github.com/weftmesh/weft/schemas"
 	"github.com/weftmesh/weft/schemas/workspace"
+	"github.com/weftmesh/weft/services/runtime/supervisor"
 )
 
 // Mold is what a sandbox is from its start: a claim can't change it. All else of a Spec is bound when the
@@ -140,8 +142,37 @@ func (n *Node) CreateBlank(ctx context.Context, m Mold) (*Sandbox, error) {
 	}
 	s := n.sandbox(spec)
 	s.blank = &blank{mold: m, fingerprint: fingerprint}
-	return s, n.build(ctx, s)
+	if err := n.build(ctx, s); err != nil {
+		return s, err
+	}
+	s.rehearse(ctx)
+	return s, nil
 }
+
+// rehearse has process 1 do what a claim and its first command will ask of it, so far as that changes nothing: to take the limits
+// that it has, and to start a program that is not there. What a program does for the first time costs it milliseconds, in
+// which memory is touched and types are learnt. Nothing of a payload's runs, and nobody is told: a claim finds out whether
+// the sandbox is fit.
+func (s *Sandbox) rehearse(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, rehearsalTimeout)
+	defer cancel()
+	level, err := LevelByName(s.spec.Level)
+	if err == nil {
+		err = s.channel.SetLimits(ctx, supervisor.WaitingPIDs, s.limits(level).Memory)
+	}
+	if err == nil {
+		_, err = s.channel.Run(ctx, supervisor.ProcessSpec{Argv: supervisor.Texts(rehearsal), Env: supervisor.Texts("PATH=/bin"),
+			Dir: supervisor.Text("/"), Identity: s.Payload()}, nil, 0)
+	}
+	if err != nil {
+		s.node.log.Debug("a sandbox was made without a rehearsal", "sandbox", s.id, "error", err)
+	}
+}
+
+const (
+	rehearsal        = "/.weft/no-such-program"
+	rehearsalTimeout = 5 * time.Second
+)
 
 // Blank gives the mold of a sandbox that waits to be claimed, and what Fingerprint was when it was made.
 func (s *Sandbox) Blank() (m Mold, fingerprint string, ok bool) {

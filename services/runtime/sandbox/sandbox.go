@@ -110,6 +110,9 @@ func (s *Sandbox) MountWorkspace(p filesystem.Prepared, readOnly bool) error {
 // WriteSecrets puts credentials at /run/secrets, readable by the payload only and in memory only.
 // They replace files of the same names.
 func (s *Sandbox) WriteSecrets(files []secrets.File) error {
+	if len(files) == 0 {
+		return nil
+	}
 	root, err := os.OpenRoot(s.secrets())
 	if err != nil {
 		return err

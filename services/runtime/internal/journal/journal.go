@@ -4,7 +4,8 @@
 // A record is one JSON file that is replaced as a whole: written beside, flushed to disk, renamed, and
 // the rename flushed. So whoever reads it finds the old or the new record, never a part. A Note leaves
 // the flushing out: it survives the end of the process, which is what most steps need, and not that of
-// the machine, after which no sandbox is left to go on with either.
+// the machine, after which no sandbox is left to go on with either. The first note of a record is written where it stays,
+// which costs a disk half as much: one that was cut off can't be read, and is as good as none.
 package journal
 
 import (
@@ -54,6 +55,11 @@ func (j *Journal[T]) put(id string, v T, flush bool) error {
 	if err != nil {
 		return err
 	}
+	if !flush {
+		if done, err := j.first(id, b); done {
+			return err
+		}
+	}
 	tmp := filepath.Join(j.dir, "."+id)
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -70,6 +76,22 @@ func (j *Journal[T]) put(id string, v T, flush bool) error {
 		return fmt.Errorf("journal: %w", err)
 	}
 	return nil
+}
+
+// first writes a record that is not there yet. done: it was not.
+func (j *Journal[T]) first(id string, b []byte) (done bool, err error) {
+	f, err := os.OpenFile(j.path(id), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return false, nil
+	}
+	if err != nil {
+		return true, fmt.Errorf("journal: %w", err)
+	}
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return true, fmt.Errorf("journal: %w", errors.Join(err, os.Remove(j.path(id))))
+	}
+	return true, nil
 }
 
 // sync flushes the directory, and so the renames in it.
