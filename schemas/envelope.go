@@ -16,7 +16,7 @@ const (
 )
 
 // Headers of live output: which stream a chunk belongs to (stdout, stderr or log), the offset in
-// bytes of its first byte in that stream, and on the last chunk of a stream "true".
+// bytes of its first byte in that stream, and on the last chunk of a stream "true". A stream without output has no chunk.
 const (
 	HeaderStream = "Weft-Stream"
 	HeaderOffset = "Weft-Offset"

@@ -16,6 +16,9 @@ const maxBatch = 16
 // acknowledged. It sends at once what is there, and gathers what comes while it waits for the
 // acknowledgements: a quiet command's line leaves immediately, a loud one's in large pieces.
 //
+// A stream on which nothing was written is not mentioned: most commands say nothing on one of them, and each message is
+// on the disk before the attempt can end.
+//
 // After a restart it begins where the last acknowledgement was noted, so some chunks may be stored
 // twice, at the same offsets; readers go by the offsets.
 func (a *attempt) publish(ctx context.Context) {
@@ -74,6 +77,10 @@ func (a *attempt) pending(next map[spool.Stream]int64, ended map[spool.Stream]bo
 				return nil, err
 			}
 			c := Chunk{Stream: st, Offset: at, Data: b[:n], EOF: pos.Ended && at+int64(n) == pos.Size}
+			if c.EOF && pos.Size == 0 { // it has no last chunk that would have to say so
+				ended[st] = true
+				break
+			}
 			if n == 0 && !c.EOF {
 				break
 			}
