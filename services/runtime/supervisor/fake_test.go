@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -166,6 +167,38 @@ func TestLostAnswer(t *testing.T) {
 	require.False(t, <-again)
 	require.True(t, <-again)
 	require.NoError(t, p.Close())
+}
+
+// TestNobodyReadsAcknowledgements: a sandbox that takes none holds up who sends them, and nobody else.
+func TestNobodyReadsAcknowledgements(t *testing.T) {
+	f := newFake(t)
+	f.answer(frame(wire.TypeReply, `{"process":{"id":"0123456789abcdefghij","output":"lossless"}}`), false)
+	p, err := f.box.Start(within(t, 30*time.Second), command("true"))
+	require.NoError(t, err)
+	var sent atomic.Uint64
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for n := uint64(1); n <= 20_000; n++ { // more than the stream's window
+			p.Ack(supervisor.Offsets{Stdout: n})
+			sent.Store(n)
+		}
+	}()
+	require.Eventually(t, func() bool { n := sent.Load(); time.Sleep(50 * time.Millisecond); return n > 0 && n == sent.Load() },
+		30*time.Second, time.Millisecond, "it waits")
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		p.Ack(supervisor.Offsets{Stdout: 30_000}) // somebody else, who goes on at once
+		_ = p.Close()
+	}()
+	for what, c := range map[string]chan struct{}{"Close": closed, "Ack": over} {
+		select {
+		case <-c:
+		case <-time.After(time.Minute):
+			t.Fatal(what + " hangs")
+		}
+	}
 }
 
 func TestForwardsOfAnUnfriendlySandbox(t *testing.T) {

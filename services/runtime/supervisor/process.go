@@ -29,6 +29,7 @@ type Process struct {
 	follow *stream // nil after a broken connection, and after Close
 	acked  Offsets
 	sent   Offsets // acknowledgements that were sent on follow
+	acking bool    // somebody is sending them
 	closed bool
 
 	stdinMu sync.Mutex
@@ -245,13 +246,28 @@ func (p *Process) Ack(at Offsets) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.acked.Stdout, p.acked.Stderr = max(p.acked.Stdout, at.Stdout), max(p.acked.Stderr, at.Stderr)
-	if p.follow == nil || p.acked == p.sent {
-		return
+	if p.acking {
+		return // who is at it sends these, too
 	}
-	if wire.WriteOffsets(p.follow, wire.TypeAck, p.acked.Stdout, p.acked.Stderr) == nil {
-		p.sent = p.acked
+	p.acking = true
+	defer func() { p.acking = false }()
+	for p.follow != nil && p.acked != p.sent {
+		st, now := p.follow, p.acked
+		p.mu.Unlock() // a sandbox that reads nothing must hold up nobody else, and this one not for ever
+		_ = st.SetWriteDeadline(time.Now().Add(ackTimeout))
+		err := wire.WriteOffsets(st, wire.TypeAck, now.Stdout, now.Stderr)
+		if err != nil {
+			p.unfollow(st) // part of it may have been sent; Next attaches anew
+		}
+		p.mu.Lock()
+		if err == nil && p.follow == st {
+			p.sent = now
+		}
 	}
 }
+
+// ackTimeout bounds how long an acknowledgement waits for a sandbox to take it.
+const ackTimeout = 10 * time.Second
 
 // Wait returns when the process has ended and its output is complete. It needs no reading beside
 // it, but a process that is held back by its unread output does not end.

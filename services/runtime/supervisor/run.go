@@ -91,6 +91,11 @@ func (p *Process) ForgetSoon() bool {
 // lost, the record goes when there are too many.
 func (p *Process) forgetSoon() bool {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.follow != nil && wire.WriteFrame(p.follow, wire.TypeForget, nil) == nil
+	st := p.follow
+	p.mu.Unlock()
+	if st == nil {
+		return false
+	}
+	_ = st.SetWriteDeadline(time.Now().Add(ackTimeout))
+	return wire.WriteFrame(st, wire.TypeForget, nil) == nil
 }
