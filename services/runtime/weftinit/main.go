@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -90,6 +91,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 // run is process 1's life. Its order matters: all that needs privileges comes first, then they go,
 // then the filter comes, and only then the node is dialled, so that nothing runs before.
 func run(cfg config) error {
+	runtime.GOMAXPROCS(processors)
 	debug.SetGCPercent(50)
 	debug.SetMemoryLimit(48 << 20)
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {

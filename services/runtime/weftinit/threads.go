@@ -14,7 +14,12 @@ import (
 // can't make one: a fork bomb would take process 1 with it. So process 1 has all the threads that it will
 // need before it starts anything else, keeps what blocks a thread within bounds, and leaves payload less than the
 // whole limit.
+//
+// What it does between two words to the node is a chain of short steps. On more than one processor each step would wake a thread
+// that looks for more to do, finds nothing, and takes a processor from the payload: twice the context switches for a command.
+// The price is that a start, which the kernel holds up until the program is executed, holds up the other operations, too.
 const (
+	processors   = 1
 	spareThreads = 24
 	maxBlocking  = 8 // operations that block their thread at once
 )
