@@ -2,7 +2,6 @@ package diskimage
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,23 +9,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/weftmesh/weft/pkg/needs"
 )
 
 // need skips where images can't be mounted, or fails there under WEFT_TEST_REQUIRE=1.
 func need(t *testing.T) *Images {
 	t.Helper()
 	v, err := Open(filepath.Join(t.TempDir(), "empty"))
-	if os.Geteuid() != 0 {
-		err = errors.New("disk images need root")
-	}
-	if err == nil {
-		return v
-	}
-	if os.Getenv("WEFT_TEST_REQUIRE") == "1" {
-		t.Fatal(err)
-	}
-	t.Skip(err)
-	return nil
+	needs.All(t, err, needs.RootMissing())
+	return v
 }
 
 func mounted(t *testing.T, image string) string {

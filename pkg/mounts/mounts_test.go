@@ -9,15 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weftmesh/weft/pkg/mounts"
+	"github.com/weftmesh/weft/pkg/needs"
 )
 
 func TestMounts(t *testing.T) {
-	if os.Geteuid() != 0 {
-		if os.Getenv("WEFT_TEST_REQUIRE") == "1" {
-			t.Fatal("mounting needs root")
-		}
-		t.Skip("mounting needs root")
-	}
+	needs.Root(t)
 	dir := filepath.Join(t.TempDir(), "a b\\c")
 	inner := filepath.Join(dir, "in\tner")
 	mount := func(at string) {

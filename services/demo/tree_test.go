@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weftmesh/weft/pkg/fault"
+	"github.com/weftmesh/weft/pkg/needs"
 )
 
 // plant makes files, by path and content, in a new directory.
@@ -49,12 +50,8 @@ func TestTakeWalksWhereThereIsNoGit(t *testing.T) {
 }
 
 func TestTakeAsksGit(t *testing.T) {
-	if _, err := exec.LookPath("git"); err != nil {
-		if os.Getenv("WEFT_TEST_REQUIRE") == "1" {
-			t.Fatal("git is missing: apt-get install git")
-		}
-		t.Skip("git is missing: apt-get install git")
-	}
+	_, err := exec.LookPath("git")
+	needs.All(t, err)
 	dir := plant(t, map[string]string{"kept.go": "a\n", "new.go": "b\n", "ignored.o": "c\n", "gone.go": "d\n", ".gitignore": "*.o\n"})
 	for _, args := range [][]string{{"init", "-q"}, {"add", "kept.go", "gone.go", ".gitignore"}} {
 		out, err := exec.Command("git", append([]string{"-C", dir}, args...)...).CombinedOutput()
@@ -105,12 +102,7 @@ func TestCountLines(t *testing.T) {
 // TestAgentsCompile has Python read the agents, where it is installed.
 func TestAgentsCompile(t *testing.T) {
 	python, err := exec.LookPath("python3")
-	if err != nil {
-		if os.Getenv("WEFT_TEST_REQUIRE") == "1" {
-			t.Fatal("python3 is missing: apt-get install python3")
-		}
-		t.Skip("python3 is missing: apt-get install python3")
-	}
+	needs.All(t, err)
 	programs, err := filepath.Glob("agents/*.py")
 	require.NoError(t, err)
 	require.NotEmpty(t, programs)
@@ -122,12 +114,7 @@ func TestAgentsCompile(t *testing.T) {
 // TestMeasure runs the agents' measuring on a small tree, where Python is installed.
 func TestMeasure(t *testing.T) {
 	python, err := exec.LookPath("python3")
-	if err != nil {
-		if os.Getenv("WEFT_TEST_REQUIRE") == "1" {
-			t.Fatal("python3 is missing: apt-get install python3")
-		}
-		t.Skip("python3 is missing: apt-get install python3")
-	}
+	needs.All(t, err)
 	block := strings.Repeat("a line that is long enough\n", 4) + "and then one\nand then two\nand then three\nand then four\n"
 	dir := plant(t, map[string]string{
 		"a/one.go":  "package a\n\nfunc Long() {\n\tx()\n\n\ty()\n}\n" + block,

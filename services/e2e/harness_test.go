@@ -19,6 +19,7 @@ import (
 
 	"github.com/weftmesh/weft/pkg/app/toolchain"
 	"github.com/weftmesh/weft/pkg/client"
+	"github.com/weftmesh/weft/pkg/needs"
 	"github.com/weftmesh/weft/schemas/workspace"
 )
 
@@ -51,27 +52,16 @@ func testMain(m *testing.M) int {
 // requireComponents fails, or skips where the environment does not demand it, if a component is missing.
 func requireComponents(t testing.TB) {
 	t.Helper()
-	var missing []string
+	missing := []error{needs.RootMissing()}
 	for _, p := range []string{"containerd", "containerd-shim-runc-v2", "runc", "runsc", "containerd-shim-runsc-v1", "bao"} {
-		if _, err := toolchain.Find(p); err != nil {
-			missing = append(missing, err.Error())
-		}
+		_, err := toolchain.Find(p)
+		missing = append(missing, err)
 	}
 	for _, i := range []string{"base", "python"} {
-		if _, err := toolchain.Image(i); err != nil {
-			missing = append(missing, err.Error())
-		}
+		_, err := toolchain.Image(i)
+		missing = append(missing, err)
 	}
-	if os.Getuid() != 0 {
-		missing = append(missing, "not root: sandboxes need mounts, namespaces and control groups")
-	}
-	if len(missing) == 0 {
-		return
-	}
-	if os.Getenv("WEFT_TEST_REQUIRE") == "1" {
-		t.Fatal(strings.Join(missing, "; "))
-	}
-	t.Skip(strings.Join(missing, "; "))
+	needs.All(t, missing...)
 }
 
 // world is one mesh on a data directory of its own.

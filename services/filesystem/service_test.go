@@ -22,6 +22,7 @@ import (
 	"github.com/weftmesh/weft/pkg/mesh/records"
 	"github.com/weftmesh/weft/pkg/meshtest"
 	"github.com/weftmesh/weft/pkg/mounts"
+	"github.com/weftmesh/weft/pkg/needs"
 	"github.com/weftmesh/weft/schemas"
 	wire "github.com/weftmesh/weft/schemas/filesystem"
 	"github.com/weftmesh/weft/schemas/workspace"
@@ -47,19 +48,9 @@ var node = mesh.Caller{Principal: "n1"}
 // needRoot skips, or fails where everything has to run, without what overlays need.
 func needRoot(t testing.TB) {
 	t.Helper()
-	missing := ""
-	if os.Geteuid() != 0 {
-		missing = "root; run the tests with sudo"
-	} else if _, err := os.Stat("/dev/loop-control"); err != nil {
-		missing = "loop devices; run modprobe loop"
-	}
-	if missing == "" {
-		return
-	}
-	if os.Getenv("WEFT_TEST_REQUIRE") == "1" {
-		t.Fatal("this test needs " + missing)
-	}
-	t.Skip("this test needs " + missing)
+	needs.Root(t)
+	_, err := os.Stat("/dev/loop-control")
+	needs.All(t, err)
 }
 
 // holders is a table of who holds which task, in place of the workspace-manager.

@@ -19,13 +19,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weftmesh/weft/pkg/app/toolchain"
+	"github.com/weftmesh/weft/pkg/needs"
 )
 
 // TestOpenBao starts the server with Raft storage and a unix socket, as the daemon does, and uses the
 // engines that Weft builds on. Raft wants a TCP listener too, even alone; nobody uses that here.
 func TestOpenBao(t *testing.T) {
 	path, err := toolchain.Find("bao")
-	needed(t, err)
+	needs.All(t, err)
 	bao := startBao(t, path)
 
 	bao.do("PUT", "sys/mounts/secret", `{"type":"kv","options":{"version":"2"}}`, 204)

@@ -16,24 +16,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weftmesh/weft/pkg/app/toolchain"
+	"github.com/weftmesh/weft/pkg/needs"
 )
-
-// needed ends a test that can't run for want of something that err speaks of.
-func needed(t *testing.T, err error) {
-	t.Helper()
-	if err == nil {
-		return
-	}
-	if os.Getenv("WEFT_TEST_REQUIRE") == "1" {
-		t.Fatal(err)
-	}
-	t.Skip(err)
-}
 
 // TestTemplates runs programs of the built images in a chroot: those that agents count on.
 func TestTemplates(t *testing.T) {
 	if os.Geteuid() != 0 {
-		needed(t, fmt.Errorf("chroot needs root: run the tests as root"))
+		needs.All(t, fmt.Errorf("chroot needs root: run the tests as root"))
 	}
 	const common = `set -e
 test "$(id -un)" = agent
@@ -74,7 +63,7 @@ apt-get --version | grep -q '^apt '`, 120},
 	for _, tt := range tests {
 		t.Run(tt.template, func(t *testing.T) {
 			archive, err := toolchain.Image(tt.template)
-			needed(t, err)
+			needs.All(t, err)
 			root, env, size := unpack(t, archive)
 			require.LessOrEqual(t, size, tt.megabytes*1_000_000)
 

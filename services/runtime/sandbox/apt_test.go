@@ -1,24 +1,20 @@
 package sandbox
 
 import (
-	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weftmesh/weft/pkg/app/toolchain"
+	"github.com/weftmesh/weft/pkg/needs"
 	"github.com/weftmesh/weft/schemas/workspace"
 )
 
 // withApt is a template of real Debian packages with apt, dpkg and sudo in it.
 func withApt(t *testing.T) func(*Spec) {
-	if _, err := toolchain.Image("debian"); err != nil {
-		if os.Getenv("WEFT_TEST_REQUIRE") == "1" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	_, err := toolchain.Image("debian")
+	needs.All(t, err)
 	return func(s *Spec) {
 		s.Isolation.RootInside, s.Isolation.WritableRoot, s.Image = true, true, "debian"
 		s.Resources.DiskBytes = 128 << 20

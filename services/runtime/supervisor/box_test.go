@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weftmesh/weft/pkg/app/toolchain"
+	"github.com/weftmesh/weft/pkg/needs"
 	"github.com/weftmesh/weft/schemas"
 	"github.com/weftmesh/weft/services/runtime/supervisor"
 )
@@ -67,12 +68,7 @@ func newBox(t testing.TB, opts ...boxOption) *box {
 	b := &box{t: t, id: schemas.NewID(), pids: 4096, memory: 1 << 30}
 	var err error
 	b.runc, err = toolchain.Find("runc")
-	if err != nil || os.Getuid() != 0 {
-		if os.Getenv("WEFT_TEST_REQUIRE") == "1" {
-			t.Fatalf("runc and root are needed: %v", err)
-		}
-		t.Skipf("runc and root are needed (make setup gets runc): %v", err)
-	}
+	needs.All(t, err, needs.RootMissing())
 	// runc opens the root from inside the user namespace: t.TempDir's parents would not let it through.
 	b.bundle, err = os.MkdirTemp(filepath.Dir(initBinary), "bundle")
 	require.NoError(t, err)

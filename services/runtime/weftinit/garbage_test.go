@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/yamux"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weftmesh/weft/pkg/needs"
 	"github.com/weftmesh/weft/services/runtime/supervisor/wire"
 )
 
@@ -30,12 +31,7 @@ type node struct {
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	if os.Getuid() != 0 {
-		if os.Getenv("WEFT_TEST_REQUIRE") == "1" {
-			t.Fatal("root is needed")
-		}
-		t.Skip("root is needed: run the tests with sudo")
-	}
+	needs.Root(t)
 	dir := t.TempDir()
 	binary := filepath.Join(dir, "weft-init")
 	build := exec.Command("go", "build", "-o", binary, "../../cmd/weft-init")

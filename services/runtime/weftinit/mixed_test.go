@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weftmesh/weft/pkg/needs"
 	nodeside "github.com/weftmesh/weft/services/runtime/supervisor"
 )
 
@@ -24,12 +25,7 @@ const testSandbox = "0123456789abcdefghij"
 // TestEverythingAtOnce does all kinds of things to one weft-init at the same time, while its connection
 // breaks again and again. Run it with -race: the child is this test binary.
 func TestEverythingAtOnce(t *testing.T) {
-	if os.Getuid() != 0 {
-		if os.Getenv("WEFT_TEST_REQUIRE") == "1" {
-			t.Fatal("root is needed")
-		}
-		t.Skip("root is needed: run the tests with sudo")
-	}
+	needs.Root(t)
 	dir := t.TempDir()
 	server, err := nodeside.NewServer(dir, nodeside.Options{Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/weftmesh/weft/pkg/diskimage"
 	"github.com/weftmesh/weft/pkg/mounts"
+	"github.com/weftmesh/weft/pkg/needs"
 	"github.com/weftmesh/weft/schemas"
 	"github.com/weftmesh/weft/services/filesystem/internal/chunks"
 	"github.com/weftmesh/weft/services/filesystem/internal/manifest"
@@ -27,21 +28,11 @@ import (
 // needRoot skips, or fails where everything has to run, without what overlays need.
 func needRoot(t testing.TB) {
 	t.Helper()
-	missing := ""
-	if os.Geteuid() != 0 {
-		missing = "root; run the tests with sudo"
-	} else if _, err := os.Stat("/dev/loop-control"); err != nil {
-		missing = "loop devices; run modprobe loop"
-	} else if _, err := diskimage.Open(t.TempDir()); err != nil {
-		missing = err.Error()
-	}
-	if missing == "" {
-		return
-	}
-	if os.Getenv("WEFT_TEST_REQUIRE") == "1" {
-		t.Fatal("this test needs " + missing)
-	}
-	t.Skip("this test needs " + missing)
+	needs.Root(t)
+	_, err := os.Stat("/dev/loop-control")
+	needs.All(t, err)
+	_, err = diskimage.Open(t.TempDir())
+	needs.All(t, err)
 }
 
 const idBase = 1_000_000

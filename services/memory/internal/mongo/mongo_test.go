@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weftmesh/weft/pkg/app/toolchain"
+	"github.com/weftmesh/weft/pkg/needs"
 	"github.com/weftmesh/weft/schemas"
 	"github.com/weftmesh/weft/services/memory/internal/mongo"
 	"github.com/weftmesh/weft/services/memory/internal/store"
@@ -62,10 +63,7 @@ func (f *ferret) start(t testing.TB) string {
 	}
 	path, err := toolchain.Find("ferretdb")
 	if err != nil {
-		if os.Getenv("WEFT_TEST_REQUIRE") == "1" {
-			t.Fatalf("no server of the MongoDB protocol: %v (or set %s)", err, serverEnv)
-		}
-		t.Skipf("no server of the MongoDB protocol: %v (or set %s)", err, serverEnv)
+		needs.All(t, fmt.Errorf("no server of the MongoDB protocol: %w (or set %s)", err, serverEnv))
 	}
 	f.once.Do(func() { f.err = f.run(path) })
 	require.NoError(t, f.err)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weftmesh/weft/pkg/needs"
 )
 
 func TestMountOf(t *testing.T) {
@@ -66,12 +68,7 @@ func openTree(t testing.TB) *Tree {
 	if testing.Short() {
 		t.Skip("not with -short: it makes control groups")
 	}
-	if os.Geteuid() != 0 {
-		if os.Getenv("WEFT_TEST_REQUIRE") == "1" {
-			t.Fatal("control groups need root: run make test as root")
-		}
-		t.Skip("control groups need root: run make test as root")
-	}
+	needs.Root(t)
 	tree, err := Open("/weft/test-" + strconv.Itoa(os.Getpid()))
 	require.NoError(t, err)
 	t.Cleanup(tree.Prune)

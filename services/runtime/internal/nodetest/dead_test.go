@@ -11,17 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/weftmesh/weft/pkg/needs"
 	"github.com/weftmesh/weft/services/runtime/internal/proc"
 )
 
 // What a killed test process left goes: a daemon, a mount, directories. What a living one has stays, and so does what was made just now.
 func TestWhatDeadTestsLeftIsCleared(t *testing.T) {
-	if os.Geteuid() != 0 {
-		if os.Getenv("WEFT_TEST_REQUIRE") == "1" {
-			t.Fatal("root is needed")
-		}
-		t.Skip("root is needed: run the tests with sudo")
-	}
+	needs.Root(t)
 	dir := func() string {
 		d, err := os.MkdirTemp("/var/tmp", "weft-test-")
 		require.NoError(t, err)

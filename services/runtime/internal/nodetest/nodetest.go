@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weftmesh/weft/pkg/app/toolchain"
+	"github.com/weftmesh/weft/pkg/needs"
 	"github.com/weftmesh/weft/services/runtime/internal/containerd"
 )
 
@@ -133,16 +134,10 @@ func (m *Machine) Need(t testing.TB) {
 	if m.failed != nil {
 		t.Fatal(m.failed)
 	}
-	if m.missing == nil {
-		return
-	}
-	if os.Getenv("WEFT_TEST_REQUIRE") == "1" && m.missing != errShort {
-		t.Fatalf("%v", m.missing)
-	}
 	if m.missing == errShort {
 		t.Skip(m.missing)
 	}
-	t.Skipf("%v (make setup gets what is missing)", m.missing)
+	needs.All(t, m.missing)
 }
 
 // Engine opens the machine's containerd, for the time of the test.

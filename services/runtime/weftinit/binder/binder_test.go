@@ -8,17 +8,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/weftmesh/weft/pkg/needs"
 )
 
 // bound starts a process in a mount namespace of its own, speaks to it, and gives how it ended and what is then in the
 // directory to.
 func bound(t *testing.T, from, to string) (unix.WaitStatus, []string) {
-	if os.Getuid() != 0 {
-		if os.Getenv("WEFT_TEST_REQUIRE") == "1" {
-			t.Fatal("root is needed")
-		}
-		t.Skip("root is needed: run the tests with sudo")
-	}
+	needs.Root(t)
 	var status unix.WaitStatus
 	var names []string
 	failed := make(chan error, 1)

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weftmesh/weft/pkg/app/toolchain"
+	"github.com/weftmesh/weft/pkg/needs"
 	"github.com/weftmesh/weft/services/secrets/bao"
 	"github.com/weftmesh/weft/services/secrets/internal/vault"
 	"github.com/weftmesh/weft/services/secrets/value"
@@ -28,18 +29,8 @@ import (
 func Bin(t testing.TB) string {
 	t.Helper()
 	bin, err := toolchain.Find("bao")
-	if err == nil && os.Getuid() == 0 {
-		return bin
-	}
-	missing := "this test runs OpenBao, which needs root"
-	if err != nil {
-		missing = err.Error()
-	}
-	if os.Getenv("WEFT_TEST_REQUIRE") == "1" {
-		t.Fatal(missing)
-	}
-	t.Skip(missing)
-	return ""
+	needs.All(t, err, needs.RootMissing())
+	return bin
 }
 
 // Dir is a directory for a server. Its path is short enough for a socket, which t.TempDir's is not always.
