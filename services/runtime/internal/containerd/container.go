@@ -15,7 +15,6 @@ import (
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/core/snapshots"
-	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/ttrpc"
 	"github.com/containerd/typeurl/v2"
@@ -395,41 +394,4 @@ func (e *Engine) Snapshots(ctx context.Context, label, value string) ([]string, 
 		return nil, fmt.Errorf("list snapshots: %w", err)
 	}
 	return keys, nil
-}
-
-// Exec runs argv in the container by containerd's own way, beside its process 1, and waits for its
-// end. It is for measuring and for a sandbox whose supervisor does not answer.
-func (e *Engine) Exec(ctx context.Context, id, execID string, p *specs.Process) (uint32, error) {
-	ctx, cancel := call(ctx, taskTimeout)
-	defer cancel()
-	cont, err := e.client.LoadContainer(ctx, id)
-	if err != nil {
-		return 0, err
-	}
-	task, err := cont.Task(ctx, nil)
-	if err != nil {
-		return 0, err
-	}
-	ex, err := task.Exec(ctx, execID, p, cio.NullIO)
-	if err != nil {
-		return 0, err
-	}
-	exited, err := ex.Wait(ctx)
-	if err == nil {
-		err = ex.Start(ctx)
-	}
-	if err != nil {
-		_, derr := ex.Delete(ctx)
-		return 0, errors.Join(err, derr)
-	}
-	select {
-	case <-exited:
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	}
-	st, err := ex.Delete(ctx)
-	if err != nil {
-		return 0, err
-	}
-	return st.ExitCode(), nil
 }
