@@ -47,7 +47,7 @@ func TestHostilePayload(t *testing.T) {
 		{"ignores SIGTERM", `trap '' TERM; while :; do sleep 1; done`, workspace.Resources{}, func(t *testing.T, task workspace.Task) {
 			require.Equal(t, "timeout", task.Attempt.Outcome.Exit.Reason)
 		}},
-		{"looks around", `cat /etc/shadow /proc/1/environ /proc/1/root/etc/hostname 2>&1; ls /sys/class/net; mount -t tmpfs x /mnt 2>&1; cat /proc/self/status | grep -E 'CapEff|NoNewPrivs|Seccomp:'`, workspace.Resources{}, func(t *testing.T, task workspace.Task) {
+		{"looks around", `cat /etc/shadow /proc/1/environ /proc/1/root/etc/hostname 2>&1; cat /proc/net/dev; mount -t tmpfs x /mnt 2>&1; cat /proc/self/status | grep -E 'CapEff|NoNewPrivs|Seccomp:'`, workspace.Resources{}, func(t *testing.T, task workspace.Task) {
 			out := output(t, c, task.ID, "stdout")
 			require.NotContains(t, out, "root:$")
 			require.Contains(t, out, "CapEff:\t0000000000000000")

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"hash/fnv"
 	goruntime "runtime"
+	"slices"
+	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -20,6 +22,8 @@ var High = func() Level {
 	l.Runtime = containerd.Runsc
 	// gVisor makes /proc and /sys itself and knows of no path to mask; what Standard masks is not in them.
 	l.Masked, l.ReadOnly = nil, nil
+	l.System = slices.DeleteFunc(slices.Clone(l.System), func(m specs.Mount) bool { return strings.HasPrefix(m.Destination, "/sys") })
+	l.System = append(l.System, specs.Mount{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}})
 	// The sentry's and the gofer's own memory and threads, which the payload does not see, and what each process of
 	// the payload takes: two that hold its memory, one thread in each, and the sentry's for it. gVisor has no limit of
 	// its own on the number of processes: a payload that goes beyond this one takes the sandbox with it.

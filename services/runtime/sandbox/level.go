@@ -59,8 +59,6 @@ var Standard = Level{
 		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/keys",
 		"/proc/latency_stats", "/proc/modules", "/proc/sched_debug", "/proc/scsi", "/proc/slabinfo", "/proc/timer_list", "/proc/timer_stats",
 		"/proc/vmallocinfo", "/proc/config.gz", "/proc/cmdline", "/proc/partitions", "/proc/diskstats", "/proc/pressure",
-		"/sys/firmware", "/sys/dev", "/sys/block", "/sys/devices/virtual/powercap", "/sys/devices/virtual/dmi", "/sys/class/dmi", "/sys/kernel", "/sys/module",
-		"/sys/fs",
 	},
 	ReadOnly: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
 	Scratch: []Scratch{
@@ -73,13 +71,18 @@ var Standard = Level{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "noexec", "strictatime", "mode=755", "size=64k", "nr_inodes=1024"}},
 		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
-		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
+		// Of the kernel's /sys only what programs ask for before they start threads. All else of it is the machine's, and no one's business.
+		{Destination: "/sys", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "noexec", "nodev", "ro", "mode=755", "size=64k", "nr_inodes=64"}},
+		{Destination: cpus, Type: "bind", Source: cpus, Options: []string{"bind", "nosuid", "noexec", "nodev", "ro"}},
 	},
 	OpenFiles:     16384,
 	CoreBytes:     0,
 	ReservePIDs:   64,
 	ReserveMemory: 32 << 20,
 }
+
+// cpus says how many processors there are, and how they lie to one another.
+const cpus = "/sys/devices/system/cpu"
 
 // Defaults of what a sandbox may use, where its template and agent say nothing.
 var Defaults = workspace.Resources{
