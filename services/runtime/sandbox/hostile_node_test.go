@@ -140,6 +140,8 @@ func raceWrite(t *testing.T, h *hostileRun) []string {
 		_, _ = f.Move(ctx, "/tmp/raced/marker", "/tmp/raced/.hostile", supervisor.FileQuery{})
 		return refusedOr(err, "own")
 	})
+	// Root inside may write where the links led inside; what lies there must not be taken for the node's afterwards.
+	_ = h.sh(t, "cd / && for d in / /etc/ /run/secrets/ "+filepath.Dir(h.marker)+"/; do rm -f $d/marker 2>/dev/null; done; true")
 	b, err := os.ReadFile(h.marker)
 	require.NoError(t, err)
 	entries, err := os.ReadDir(filepath.Dir(h.marker))
