@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/weftmesh/weft/pkg/fault"
@@ -145,9 +146,25 @@ func (i *interactive) ref() secrets.LeaseRef {
 
 // open makes the sandbox and serves it.
 func (i *interactive) open(ctx context.Context) error {
-	if err := i.note(); err != nil {
+	noted := i.begin()
+	if len(i.e.Sandbox.Run.Secrets) > 0 { // what is issued must be found again, and taken back
+		if err := noted(); err != nil {
+			return err
+		}
+	}
+	err := i.make(ctx)
+	if nerr := noted(); err == nil {
+		err = nerr
+	}
+	if err != nil {
 		return err
 	}
+	i.e.Running = true // live notes it
+	i.h.active.touch() // nobody could use it before
+	return nil
+}
+
+func (i *interactive) make(ctx context.Context) error {
 	// The user's JWT comes with the first renewal.
 	select {
 	case i.s.renewNow <- struct{}{}:
@@ -159,12 +176,15 @@ func (i *interactive) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := i.reach(ctx, pl, k); err != nil {
-		return err
-	}
-	i.e.Running = true // live notes it
-	i.h.active.touch() // nobody could use it before
-	return nil
+	return i.reach(ctx, pl, k)
+}
+
+// begin notes the sandbox, meanwhile. Killed before that, what was made of it is found to be nobody's, and the manager learns
+// from the heartbeats that it is not there. noted waits for it.
+func (i *interactive) begin() (noted func() error) {
+	done := make(chan error, 1)
+	go func() { done <- i.note() }()
+	return sync.OnceValue(func() error { return <-done })
 }
 
 // reach opens the ways out of the sandbox and into it.
