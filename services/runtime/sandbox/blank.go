@@ -161,12 +161,22 @@ func (s *Sandbox) rehearse(ctx context.Context) {
 		err = s.channel.SetLimits(ctx, supervisor.WaitingPIDs, s.limits(level).Memory)
 	}
 	if err == nil {
-		_, err = s.channel.Run(ctx, supervisor.ProcessSpec{Argv: supervisor.Texts(rehearsal), Env: supervisor.Texts("PATH=/bin"),
-			Dir: supervisor.Text("/"), Identity: s.Payload()}, nil, 0)
+		err = s.startNothing(ctx)
 	}
 	if err != nil {
 		s.node.log.Debug("a sandbox was made without a rehearsal", "sandbox", s.id, "error", err)
 	}
+}
+
+// startNothing has process 1 start a program that is not there, and forget it.
+func (s *Sandbox) startNothing(ctx context.Context) error {
+	p, err := s.channel.Start(ctx, supervisor.ProcessSpec{Argv: supervisor.Texts(rehearsal), Env: supervisor.Texts("PATH=/bin"),
+		Dir: supervisor.Text("/"), Identity: s.Payload()})
+	if err != nil {
+		return err
+	}
+	_, err = p.Wait(ctx)
+	return errors.Join(err, p.Forget(ctx), p.Close())
 }
 
 const (
