@@ -8,6 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/weftmesh/weft/pkg/fault"
+	"github.com/weftmesh/weft/services/runtime/supervisor"
+	"github.com/weftmesh/weft/services/runtime/supervisor/wire"
 )
 
 // TestSandboxesLieInMemory: also where the run directory is on a disk; what an earlier boot has left there stays in sight.
@@ -38,12 +42,30 @@ func TestSandboxesLieInMemory(t *testing.T) {
 	require.True(t, inMemory(n.base()))
 }
 
-// TestARehearsalLeavesNothing: a member has run nothing that its owner could see.
+// TestARehearsalLeavesNothing: a member has run nothing that its owner could see. What is rehearsed can be no program, and is all that
+// process 1 starts where the workspace is not shown yet.
 func TestARehearsalLeavesNothing(t *testing.T) {
 	n := patientNode(t)
-	m := createBlank(t, n)
-	list, err := m.Supervisor().List(within(t, time.Minute))
-	require.NoError(t, err)
-	require.Empty(t, list)
-	require.NoError(t, m.Destroy(within(t, time.Minute)))
+	for _, level := range []string{"standard", "high"} {
+		t.Run(level, func(t *testing.T) {
+			mold := testMold()
+			mold.Level = level
+			m, err := n.CreateBlank(within(t, time.Minute), mold)
+			require.NoError(t, err)
+			list, err := m.Supervisor().List(within(t, time.Minute))
+			require.NoError(t, err)
+			require.Empty(t, list)
+			run := func(program string) (supervisor.Result, error) {
+				return m.Supervisor().Run(within(t, time.Minute), supervisor.ProcessSpec{Argv: supervisor.Texts(program), Dir: "/", Identity: m.Payload()}, nil, 1<<10)
+			}
+			r, err := run(wire.NoProgram)
+			require.NoError(t, err)
+			require.Equal(t, 127, r.Exit.Code)
+			if level == "high" {
+				_, err = run("/bin/true")
+				require.True(t, fault.Is(err, fault.Conflict), "%v", err)
+			}
+			require.NoError(t, m.Destroy(within(t, time.Minute)))
+		})
+	}
 }

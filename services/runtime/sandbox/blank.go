@@ -14,6 +14,7 @@ import (
 	"github.com/weftmesh/weft/schemas"
 	"github.com/weftmesh/weft/schemas/workspace"
 	"github.com/weftmesh/weft/services/runtime/supervisor"
+	"github.com/weftmesh/weft/services/runtime/supervisor/wire"
 )
 
 // Mold is what a sandbox is from its start: a claim can't change it. All else of a Spec is bound when the
@@ -150,7 +151,7 @@ func (n *Node) CreateBlank(ctx context.Context, m Mold) (*Sandbox, error) {
 }
 
 // rehearse has process 1 do what a claim and its first command will ask of it, so far as that changes nothing: to take the limits
-// that it has, and to start a program that is not there. What a program does for the first time costs it milliseconds, in
+// that it has, and to start a program that can't be there. What a program does for the first time costs it milliseconds, in
 // which memory is touched and types are learnt. Nothing of a payload's runs, and nobody is told: a claim finds out whether
 // the sandbox is fit.
 func (s *Sandbox) rehearse(ctx context.Context) {
@@ -168,10 +169,9 @@ func (s *Sandbox) rehearse(ctx context.Context) {
 	}
 }
 
-// startNothing has process 1 start a program that is not there, and forget it.
+// startNothing has process 1 start a program that can't be there, and forget it.
 func (s *Sandbox) startNothing(ctx context.Context) error {
-	p, err := s.channel.Start(ctx, supervisor.ProcessSpec{Argv: supervisor.Texts(rehearsal), Env: supervisor.Texts("PATH=/bin"),
-		Dir: supervisor.Text("/"), Identity: s.Payload()})
+	p, err := s.channel.Start(ctx, supervisor.ProcessSpec{Argv: supervisor.Texts(wire.NoProgram), Dir: supervisor.Text("/"), Identity: s.Payload()})
 	if err != nil {
 		return err
 	}
@@ -179,10 +179,7 @@ func (s *Sandbox) startNothing(ctx context.Context) error {
 	return errors.Join(err, p.Forget(ctx), p.Close())
 }
 
-const (
-	rehearsal        = "/.weft/no-such-program"
-	rehearsalTimeout = 5 * time.Second
-)
+const rehearsalTimeout = 5 * time.Second
 
 // Blank gives the mold of a sandbox that waits to be claimed, and what Fingerprint was when it was made.
 func (s *Sandbox) Blank() (m Mold, fingerprint string, ok bool) {

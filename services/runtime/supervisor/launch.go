@@ -18,7 +18,7 @@ type Mount struct{ Source, Destination string }
 
 // Where process 1 finds what is mounted for it.
 const (
-	InitPath = "/.weft/init"
+	InitPath = wire.InitPath
 	RunPath  = "/.weft/run"
 )
 

@@ -3,7 +3,6 @@ package weftinit
 import (
 	"errors"
 	"os"
-	"os/signal"
 	"sync"
 	"syscall"
 	"time"
@@ -88,10 +87,14 @@ func (r *reaper) signal(pid int, sig syscall.Signal) error {
 	return unix.Kill(pid, sig)
 }
 
-// run reaps for ever: children of ours, whose owners get their status, and orphans.
+// looked is how often it is looked for orphans while we have no child: one can only come then of a process that was put into the
+// sandbox from outside.
+const looked = time.Minute
+
+// run reaps for ever: children of ours, whose owners get their status, and orphans. The signal that tells of a child's end is
+// given back to the kernel, which drops it: wait4 hears of the end without it, and it would wake two threads more.
 func (r *reaper) run() {
-	sigchld := make(chan os.Signal, 1)
-	signal.Notify(sigchld, syscall.SIGCHLD)
+	_ = setAction(syscall.SIGCHLD, sigDefault)
 	for {
 		var e ended
 		pid, err := unix.Wait4(-1, &e.status, 0, &e.usage)
@@ -99,7 +102,7 @@ func (r *reaper) run() {
 		case errors.Is(err, unix.ECHILD):
 			select {
 			case <-r.forked:
-			case <-sigchld:
+			case <-time.After(looked):
 			}
 			continue
 		case err != nil: // EINTR

@@ -113,6 +113,7 @@ func surviveSignals() error {
 	for n := syscall.Signal(1); n < 65; n++ {
 		switch n {
 		case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGURG, syscall.SIGPROF, 33: // can't be, or the runtime's own
+		case syscall.SIGCHLD: // does nothing by itself; see reaper.run
 		default:
 			signal.Notify(all, n)
 		}
@@ -120,7 +121,7 @@ func surviveSignals() error {
 	// These the runtime leaves alone, because C libraries cancel threads with them. There is no C here; a library in a
 	// child sets its own handler before it uses them.
 	for _, n := range []syscall.Signal{32, 34} {
-		if err := ignore(n); err != nil {
+		if err := setAction(n, sigIgnore); err != nil {
 			return err
 		}
 	}
@@ -131,12 +132,18 @@ func surviveSignals() error {
 	return nil
 }
 
-// ignore has the kernel drop a signal that the runtime does not know how to ignore.
-func ignore(n syscall.Signal) error {
-	action := [4]uintptr{1} // the kernel's struct: SIG_IGN, flags, restorer, mask
+// The kernel's SIG_DFL and SIG_IGN.
+const (
+	sigDefault uintptr = 0
+	sigIgnore  uintptr = 1
+)
+
+// setAction has the kernel do with a signal what the runtime does not know how to have done.
+func setAction(n syscall.Signal, handler uintptr) error {
+	action := [4]uintptr{handler} // the kernel's struct: handler, flags, restorer, mask
 	_, _, e := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(n), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
 	if e != 0 {
-		return fmt.Errorf("ignore signal %d: %w", n, e)
+		return fmt.Errorf("what signal %d does: %w", n, e)
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func (s *supervisor) start(spec wire.ProcessSpec, again bool) (*process, error) 
 	if err := spec.Check(); err != nil {
 		return nil, err
 	}
-	if err := s.show.over(); err != nil {
+	if err := s.show.over(); err != nil && string(spec.Argv[0]) != wire.NoProgram {
 		return nil, err
 	}
 	s.threads.Wait()

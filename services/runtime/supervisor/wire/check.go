@@ -27,6 +27,13 @@ const (
 	TagCount = 4096
 )
 
+// InitPath is where process 1's program is mounted, and NoProgram what can never be there, whatever an image or a layer holds:
+// a name below a file. Starting it is a rehearsal of a start; it executes nothing, so it may come before all payload.
+const (
+	InitPath  = "/.weft/init"
+	NoProgram = InitPath + "/none"
+)
+
 // ReservedPIDs of a sandbox's limit of processes and threads are process 1's own: its threads count. Payload
 // gets the rest, by RLIMIT_NPROC, which it inherits; of a limit below twice this, half.
 const ReservedPIDs = 64
