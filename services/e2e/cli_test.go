@@ -124,8 +124,11 @@ func TestCommandLine(t *testing.T) {
 	t.Run("a task's trace", func(t *testing.T) {
 		id := strings.TrimSpace(w.must("run", "--detach", "--template", "base", "--", "true"))
 		w.must("task", "wait", id)
-		drawn := w.must("trace", id)
-		require.Contains(t, drawn, "prepare")
+		var drawn string
+		require.Eventually(t, func() bool { // each process writes its spans a little later
+			drawn = w.must("trace", id)
+			return strings.Contains(drawn, "prepare")
+		}, time.Minute, 100*time.Millisecond)
 		require.Regexp(t, `(?m)^weft (run|task submit) `, drawn, "it begins with what was typed")
 	})
 }

@@ -72,7 +72,7 @@ func TestFullDisk(t *testing.T) {
 	c := w.as("alice")
 	require.Equal(t, workspace.Complete, finish(t, c, shell("true")).State)
 
-	_, stderr, code := w.weft("", "task", "ls") // the CLI's context is written while there is room
+	_, stderr, code := w.weft("", "task", "list") // the CLI's context is written while there is room
 	require.Zero(t, code, stderr)
 	empty := fill(t, w, watermark/2)
 	waits, err := c.Submit(ctx(t, 10*time.Second), shell("echo waited"), "")
@@ -114,7 +114,8 @@ func TestFullDisk(t *testing.T) {
 	_, stderr, code = w.weft("", "run", "--detach", "--template", "base", "--", "true")
 	require.NotZero(t, code)
 	require.Contains(t, stderr, "the disk of the mesh is full")
-	_, err = c.Send(ctx(t, 30*time.Second), "bob", []byte("x"), client.SendOptions{})
+	fill(t, w, 0) // what has ended meanwhile has left some room
+	_, err = c.Send(ctx(t, 30*time.Second), "bob", make([]byte, 256<<10), client.SendOptions{})
 	require.True(t, fault.Is(err, fault.Exhausted), "%v", err)
 	empty()
 	if failing, ok := w.ready(); !ok {
