@@ -104,6 +104,9 @@ func (n *Node) create(ctx context.Context, s *Sandbox, level Level, runtime stri
 		limits.PIDs = supervisor.WaitingPIDs
 	}
 	launch := s.channel.Launch(n.cfg.Init, n.cfg.Forwards...).LimitPIDs(limits.PIDs).LimitMemory(limits.Memory)
+	if runtime == containerd.Runsc { // the node refuses gVisor's kernel a thread once, and then it is gone
+		launch = launch.NoSpareThreads()
+	}
 	launch = confined(launch, Describe(level, s.spec))
 	if s.hasLate() {
 		launch = launch.Late(latePath+"/"+lateFiles, WorkspacePath)

@@ -28,6 +28,7 @@ type config struct {
 	forwards []forwardSpec
 	memory   int    // bytes that all rings together may grow to
 	pids     int64  // the sandbox's limit, 0: look at the cgroup, if it can be seen
+	spares   int    // threads to be made ahead
 	seccomp  string // profile of system calls
 	root     bool   // payload may be uid 0
 	caps     uint64 // that it has then
@@ -63,6 +64,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	fs.StringVar(&cfg.sandbox, "sandbox", "", "the sandbox's id")
 	fs.StringVar(&cfg.run, "run", "/.weft/run", "directory with the node's socket and the key")
 	fs.IntVar(&cfg.memory, "rings", 64<<20, "bytes that all output rings together may grow to")
+	fs.IntVar(&cfg.spares, "spare-threads", spareThreads, "how many threads to make ahead")
 	fs.Int64Var(&cfg.pids, "pids", 0, "how many processes and threads the sandbox may have")
 	fs.StringVar(&cfg.seccomp, "seccomp", "base", "profile of system calls")
 	fs.BoolVar(&cfg.root, "root", false, "payload may be uid 0")
@@ -139,7 +141,7 @@ func run(cfg config) error {
 	if err := harden(cfg); err != nil {
 		return err
 	}
-	s.threads.Go(makeThreads) // while the node is dialled
+	s.threads.Go(func() { makeThreads(cfg.spares) }) // while the node is dialled
 	go s.reaper.run()
 	s.serve(ctx, cfg.run+"/"+SocketName, cfg.sandbox, key)
 	s.killAll(0)

@@ -20,15 +20,15 @@ import (
 // The price is that a start, which the kernel holds up until the program is executed, holds up the other operations, too.
 const (
 	processors   = 1
-	spareThreads = 24
-	maxBlocking  = 8 // operations that block their thread at once
+	spareThreads = 24 // unless the kernel refuses none; see supervisor.Launch
+	maxBlocking  = 8  // operations that block their thread at once
 )
 
-// makeThreads makes the runtime start threads, which it then keeps for later.
-func makeThreads() {
+// makeThreads makes the runtime start so many threads, which it then keeps for later.
+func makeThreads(n int) {
 	var up, done sync.WaitGroup
 	release := make(chan struct{})
-	for range spareThreads {
+	for range n {
 		up.Add(1)
 		done.Go(func() {
 			runtime.LockOSThread() // as long as all are locked, each has one of its own
