@@ -169,6 +169,12 @@ func TestASandboxThatNobodyUses(t *testing.T) {
 	readUntil(t, s, "ready\r\n") // all of it: more would be use
 
 	i := n.boxOf(t, b.ID)
+	var last int64
+	require.Eventually(t, func() bool { // what the stream's two sides still tell one another would be use, too
+		before := last
+		last = i.life.active.last.Load()
+		return last == before
+	}, slow, 250*time.Millisecond)
 	unused := func(since time.Duration) { // as if so much time had passed
 		i.life.active.last.Store(time.Now().Add(-since).UnixNano())
 		require.NoError(t, i.do(ctx, func(context.Context) error { return nil }), "it looks again")
