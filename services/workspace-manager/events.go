@@ -42,7 +42,7 @@ func (s *Service) Events(ctx context.Context, by mesh.Caller, req workspace.Even
 	defer stop()
 	defer it.Stop()
 	for {
-		m, err := it.Next()
+		m, err := it.Next(jetstream.NextContext(ctx)) // as for output
 		if ctx.Err() != nil || errors.Is(err, jetstream.ErrMsgIteratorClosed) {
 			return nil
 		}

@@ -145,7 +145,8 @@ func (o *outputReader) stream(ctx context.Context) error {
 		defer func() { cancel(); <-ended }()
 	}
 	for {
-		m, err := it.Next()
+		// With its context: Stop does not reach an iterator that is just being replaced, after an interruption.
+		m, err := it.Next(jetstream.NextContext(read))
 		if read.Err() != nil || errors.Is(err, jetstream.ErrMsgIteratorClosed) {
 			return nil
 		}
